@@ -1,0 +1,2 @@
+//! Long runs and reports; never shipped.
+fn main() {}
