@@ -1,1 +1,14 @@
-//! Placeholder, replaced by the crate's first content.
+//! Kernels for the processor: what a plan runs on, at whatever instruction set the machine has.
+//!
+//! Invariants: every level gives the same bytes, because an algorithm is written once over sixteen lanes ([`Isa`]) in
+//! IEEE operations; a unit of work has borders that depend on shapes only ([`Kernel`]), and units write disjoint bytes.
+
+pub mod disjoint;
+mod error;
+pub mod isa;
+pub mod kernels;
+
+pub use disjoint::Disjoint;
+pub use error::CpuError;
+pub use isa::{Isa, Level, Task};
+pub use kernels::Kernel;

@@ -1,0 +1,26 @@
+//! Why this crate refused something.
+
+/// Why a level or a run was refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CpuError {
+    /// No level has this name.
+    #[error("level {found:?}: expected scalar, avx2 or avx512")]
+    UnknownLevel {
+        /// The name.
+        found: String,
+    },
+    /// The machine lacks an instruction set.
+    #[error("level {level}: this machine lacks {missing}")]
+    LevelAbsent {
+        /// The level that was asked for.
+        level: &'static str,
+        /// The first feature that is missing, by its name in Rust.
+        missing: &'static str,
+    },
+    /// Multiply-add rounds twice here, so no result could keep its bytes.
+    #[error("level {level}: fused multiply-add is not rounded once on this machine")]
+    FusedMultiplyAdd {
+        /// The level that was asked for.
+        level: &'static str,
+    },
+}

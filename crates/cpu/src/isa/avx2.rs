@@ -1,0 +1,238 @@
+//! AVX2 with FMA and F16C: the sixteen lanes are two registers, the lower eight first.
+//!
+//! Proof of every `unsafe` here: an [`Avx2`] comes only from [`Avx2::detect`], which saw the instructions.
+
+use std::arch::x86_64::*;
+
+use super::{Isa, LANES, Task};
+use crate::error::CpuError;
+
+/// AVX2 with FMA and F16C.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Avx2(());
+
+impl Avx2 {
+    /// # Errors
+    /// [`CpuError::LevelAbsent`] names the first instruction set that is missing.
+    pub fn detect() -> Result<Self, CpuError> {
+        let seen = [
+            ("avx2", std::arch::is_x86_feature_detected!("avx2")),
+            ("fma", std::arch::is_x86_feature_detected!("fma")),
+            ("f16c", std::arch::is_x86_feature_detected!("f16c")),
+        ];
+        match seen.iter().find(|(_, seen)| !seen) {
+            Some((missing, _)) => Err(CpuError::LevelAbsent { level: "avx2", missing }),
+            None => Ok(Self(())),
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn enter<T: Task>(isa: Avx2, task: T) -> T::Output {
+    task.run(isa)
+}
+
+/// An instruction that the token proves.
+macro_rules! proven {
+    ($instruction:expr) => {
+        // SAFETY: the token comes only from `detect`, which saw the instruction set.
+        unsafe { $instruction }
+    };
+}
+
+/// One instruction on both halves.
+macro_rules! both {
+    ($instruction:ident($($lane:ident),+) $(<$imm:tt>)?) => {
+        proven!([$instruction $(::<$imm>)? ($($lane[0]),+), $instruction $(::<$imm>)? ($($lane[1]),+)])
+    };
+}
+
+impl Isa for Avx2 {
+    type V = [__m256; 2];
+    type W = [__m256i; 2];
+    type M = [__m256; 2];
+
+    const REGISTERS: usize = 8;
+
+    #[inline]
+    fn run<T: Task>(self, task: T) -> T::Output {
+        proven!(enter(self, task))
+    }
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::V {
+        proven!([_mm256_set1_ps(value); 2])
+    }
+    #[inline(always)]
+    unsafe fn load_at(self, source: *const f32) -> Self::V {
+        // SAFETY: the instruction by the token; sixteen f32 by the caller's promise.
+        unsafe { [_mm256_loadu_ps(source), _mm256_loadu_ps(source.add(8))] }
+    }
+    #[inline(always)]
+    unsafe fn store_at(self, target: *mut f32, v: Self::V) {
+        // SAFETY: the instruction by the token; room for sixteen f32 by the caller's promise.
+        unsafe {
+            _mm256_storeu_ps(target, v[0]);
+            _mm256_storeu_ps(target.add(8), v[1]);
+        }
+    }
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        both!(_mm256_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        both!(_mm256_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        both!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        both!(_mm256_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        both!(_mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn sqrt(self, a: Self::V) -> Self::V {
+        both!(_mm256_sqrt_ps(a))
+    }
+    #[inline(always)]
+    fn round_ties_even(self, a: Self::V) -> Self::V {
+        both!(_mm256_round_ps(a) < { _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC } >)
+    }
+
+    #[inline(always)]
+    fn lt(self, a: Self::V, b: Self::V) -> Self::M {
+        both!(_mm256_cmp_ps(a, b) < _CMP_LT_OQ >)
+    }
+    #[inline(always)]
+    fn le(self, a: Self::V, b: Self::V) -> Self::M {
+        both!(_mm256_cmp_ps(a, b) < _CMP_LE_OQ >)
+    }
+    #[inline(always)]
+    fn eq(self, a: Self::V, b: Self::V) -> Self::M {
+        both!(_mm256_cmp_ps(a, b) < _CMP_EQ_OQ >)
+    }
+    #[inline(always)]
+    fn and_mask(self, a: Self::M, b: Self::M) -> Self::M {
+        both!(_mm256_and_ps(a, b))
+    }
+    #[inline(always)]
+    fn or_mask(self, a: Self::M, b: Self::M) -> Self::M {
+        both!(_mm256_or_ps(a, b))
+    }
+    #[inline(always)]
+    fn not_mask(self, a: Self::M) -> Self::M {
+        let ones = proven!([_mm256_castsi256_ps(_mm256_set1_epi32(-1)); 2]);
+        both!(_mm256_xor_ps(a, ones))
+    }
+    #[inline(always)]
+    fn any(self, a: Self::M) -> bool {
+        proven!(_mm256_movemask_ps(_mm256_or_ps(a[0], a[1])) != 0)
+    }
+    #[inline(always)]
+    fn select(self, mask: Self::M, a: Self::V, b: Self::V) -> Self::V {
+        both!(_mm256_blendv_ps(b, a, mask))
+    }
+
+    #[inline(always)]
+    fn bits(self, a: Self::V) -> Self::W {
+        both!(_mm256_castps_si256(a))
+    }
+    #[inline(always)]
+    fn from_bits(self, a: Self::W) -> Self::V {
+        both!(_mm256_castsi256_ps(a))
+    }
+    #[inline(always)]
+    fn to_int(self, a: Self::V) -> Self::W {
+        both!(_mm256_cvtps_epi32(a))
+    }
+    #[inline(always)]
+    fn from_int(self, a: Self::W) -> Self::V {
+        both!(_mm256_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn splat_int(self, value: i32) -> Self::W {
+        proven!([_mm256_set1_epi32(value); 2])
+    }
+    #[inline(always)]
+    fn load_int(self, source: &[i32; LANES]) -> Self::W {
+        let (low, high) = (source.as_ptr(), source[8..].as_ptr());
+        proven!([_mm256_loadu_si256(low.cast()), _mm256_loadu_si256(high.cast())])
+    }
+    #[inline(always)]
+    fn load_u8(self, source: &[u8; LANES]) -> Self::W {
+        proven!({
+            let bytes = _mm_loadu_si128(source.as_ptr().cast());
+            [_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes))]
+        })
+    }
+    #[inline(always)]
+    fn load_i8(self, source: &[u8; LANES]) -> Self::W {
+        proven!({
+            let bytes = _mm_loadu_si128(source.as_ptr().cast());
+            [_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_unpackhi_epi64(bytes, bytes))]
+        })
+    }
+    #[inline(always)]
+    fn load_u16(self, source: &[u8; 2 * LANES]) -> Self::W {
+        let (low, high) = (source.as_ptr(), source[LANES..].as_ptr());
+        proven!([
+            _mm256_cvtepu16_epi32(_mm_loadu_si128(low.cast())),
+            _mm256_cvtepu16_epi32(_mm_loadu_si128(high.cast()))
+        ])
+    }
+    #[inline(always)]
+    fn add_int(self, a: Self::W, b: Self::W) -> Self::W {
+        both!(_mm256_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn sub_int(self, a: Self::W, b: Self::W) -> Self::W {
+        both!(_mm256_sub_epi32(a, b))
+    }
+    #[inline(always)]
+    fn and_int(self, a: Self::W, b: Self::W) -> Self::W {
+        both!(_mm256_and_si256(a, b))
+    }
+    #[inline(always)]
+    fn or_int(self, a: Self::W, b: Self::W) -> Self::W {
+        both!(_mm256_or_si256(a, b))
+    }
+    #[inline(always)]
+    fn xor_int(self, a: Self::W, b: Self::W) -> Self::W {
+        both!(_mm256_xor_si256(a, b))
+    }
+    #[inline(always)]
+    fn shl<const BITS: u32>(self, a: Self::W) -> Self::W {
+        let by = proven!(_mm_cvtsi32_si128(BITS.cast_signed()));
+        proven!([_mm256_sll_epi32(a[0], by), _mm256_sll_epi32(a[1], by)])
+    }
+    #[inline(always)]
+    fn shr<const BITS: u32>(self, a: Self::W) -> Self::W {
+        let by = proven!(_mm_cvtsi32_si128(BITS.cast_signed()));
+        proven!([_mm256_srl_epi32(a[0], by), _mm256_srl_epi32(a[1], by)])
+    }
+    #[inline(always)]
+    fn shr_each(self, a: Self::W, by: Self::W) -> Self::W {
+        both!(_mm256_srlv_epi32(a, by))
+    }
+    #[inline(always)]
+    fn load_f16(self, source: &[u8; 2 * LANES]) -> Self::V {
+        let (low, high) = (source.as_ptr(), source[LANES..].as_ptr());
+        proven!([_mm256_cvtph_ps(_mm_loadu_si128(low.cast())), _mm256_cvtph_ps(_mm_loadu_si128(high.cast()))])
+    }
+
+    #[inline(always)]
+    fn sum_tree(self, a: Self::V) -> f32 {
+        proven!({
+            let a = _mm256_add_ps(a[0], a[1]);
+            let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
+            _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)))
+        })
+    }
+}

@@ -1,0 +1,236 @@
+//! AVX-512: the sixteen lanes are one register.
+//!
+//! Proof of every `unsafe` here: an [`Avx512`] comes only from [`Avx512::detect`], which saw the instructions.
+
+use std::arch::x86_64::*;
+
+use super::{Isa, LANES, Task};
+use crate::error::CpuError;
+
+/// AVX-512 F, BW, DQ and VL, with FMA and F16C.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Avx512(());
+
+impl Avx512 {
+    /// # Errors
+    /// [`CpuError::LevelAbsent`] names the first instruction set that is missing.
+    pub fn detect() -> Result<Self, CpuError> {
+        let seen = [
+            ("avx2", std::arch::is_x86_feature_detected!("avx2")),
+            ("fma", std::arch::is_x86_feature_detected!("fma")),
+            ("f16c", std::arch::is_x86_feature_detected!("f16c")),
+            ("avx512f", std::arch::is_x86_feature_detected!("avx512f")),
+            ("avx512bw", std::arch::is_x86_feature_detected!("avx512bw")),
+            ("avx512dq", std::arch::is_x86_feature_detected!("avx512dq")),
+            ("avx512vl", std::arch::is_x86_feature_detected!("avx512vl")),
+        ];
+        match seen.iter().find(|(_, seen)| !seen) {
+            Some((missing, _)) => Err(CpuError::LevelAbsent { level: "avx512", missing }),
+            None => Ok(Self(())),
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+fn enter<T: Task>(isa: Avx512, task: T) -> T::Output {
+    task.run(isa)
+}
+
+/// An instruction that the token proves.
+macro_rules! proven {
+    ($instruction:expr) => {
+        // SAFETY: the token comes only from `detect`, which saw the instruction set.
+        unsafe { $instruction }
+    };
+}
+
+impl Isa for Avx512 {
+    type V = __m512;
+    type W = __m512i;
+    type M = __mmask16;
+
+    const REGISTERS: usize = 32;
+
+    #[inline]
+    fn run<T: Task>(self, task: T) -> T::Output {
+        proven!(enter(self, task))
+    }
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::V {
+        proven!(_mm512_set1_ps(value))
+    }
+    #[inline(always)]
+    unsafe fn load_at(self, source: *const f32) -> Self::V {
+        // SAFETY: the instruction by the token; sixteen f32 by the caller's promise.
+        unsafe { _mm512_loadu_ps(source) }
+    }
+    #[inline(always)]
+    unsafe fn store_at(self, target: *mut f32, v: Self::V) {
+        // SAFETY: the instruction by the token; room for sixteen f32 by the caller's promise.
+        unsafe { _mm512_storeu_ps(target, v) }
+    }
+    #[inline(always)]
+    fn load_partial_or(self, source: &[f32], absent: f32) -> Self::V {
+        let mask = first(source.len());
+        // SAFETY: the instruction by the token; lanes outside the mask are not read.
+        unsafe { _mm512_mask_loadu_ps(_mm512_set1_ps(absent), mask, source.as_ptr()) }
+    }
+    #[inline(always)]
+    fn store_partial(self, target: &mut [f32], v: Self::V) {
+        let mask = first(target.len());
+        // SAFETY: the instruction by the token; lanes outside the mask are not written.
+        unsafe { _mm512_mask_storeu_ps(target.as_mut_ptr(), mask, v) }
+    }
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        proven!(_mm512_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        proven!(_mm512_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        proven!(_mm512_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        proven!(_mm512_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        proven!(_mm512_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn sqrt(self, a: Self::V) -> Self::V {
+        proven!(_mm512_sqrt_ps(a))
+    }
+    #[inline(always)]
+    fn round_ties_even(self, a: Self::V) -> Self::V {
+        proven!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
+    }
+
+    #[inline(always)]
+    fn lt(self, a: Self::V, b: Self::V) -> Self::M {
+        proven!(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b))
+    }
+    #[inline(always)]
+    fn le(self, a: Self::V, b: Self::V) -> Self::M {
+        proven!(_mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b))
+    }
+    #[inline(always)]
+    fn eq(self, a: Self::V, b: Self::V) -> Self::M {
+        proven!(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b))
+    }
+    #[inline(always)]
+    fn and_mask(self, a: Self::M, b: Self::M) -> Self::M {
+        a & b
+    }
+    #[inline(always)]
+    fn or_mask(self, a: Self::M, b: Self::M) -> Self::M {
+        a | b
+    }
+    #[inline(always)]
+    fn not_mask(self, a: Self::M) -> Self::M {
+        !a
+    }
+    #[inline(always)]
+    fn any(self, a: Self::M) -> bool {
+        a != 0
+    }
+    #[inline(always)]
+    fn select(self, mask: Self::M, a: Self::V, b: Self::V) -> Self::V {
+        proven!(_mm512_mask_blend_ps(mask, b, a))
+    }
+
+    #[inline(always)]
+    fn bits(self, a: Self::V) -> Self::W {
+        proven!(_mm512_castps_si512(a))
+    }
+    #[inline(always)]
+    fn from_bits(self, a: Self::W) -> Self::V {
+        proven!(_mm512_castsi512_ps(a))
+    }
+    #[inline(always)]
+    fn to_int(self, a: Self::V) -> Self::W {
+        proven!(_mm512_cvtps_epi32(a))
+    }
+    #[inline(always)]
+    fn from_int(self, a: Self::W) -> Self::V {
+        proven!(_mm512_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn splat_int(self, value: i32) -> Self::W {
+        proven!(_mm512_set1_epi32(value))
+    }
+    #[inline(always)]
+    fn load_int(self, source: &[i32; LANES]) -> Self::W {
+        proven!(_mm512_loadu_si512(source.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn load_u8(self, source: &[u8; LANES]) -> Self::W {
+        proven!(_mm512_cvtepu8_epi32(_mm_loadu_si128(source.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn load_i8(self, source: &[u8; LANES]) -> Self::W {
+        proven!(_mm512_cvtepi8_epi32(_mm_loadu_si128(source.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn load_u16(self, source: &[u8; 2 * LANES]) -> Self::W {
+        proven!(_mm512_cvtepu16_epi32(_mm256_loadu_si256(source.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn add_int(self, a: Self::W, b: Self::W) -> Self::W {
+        proven!(_mm512_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn sub_int(self, a: Self::W, b: Self::W) -> Self::W {
+        proven!(_mm512_sub_epi32(a, b))
+    }
+    #[inline(always)]
+    fn and_int(self, a: Self::W, b: Self::W) -> Self::W {
+        proven!(_mm512_and_si512(a, b))
+    }
+    #[inline(always)]
+    fn or_int(self, a: Self::W, b: Self::W) -> Self::W {
+        proven!(_mm512_or_si512(a, b))
+    }
+    #[inline(always)]
+    fn xor_int(self, a: Self::W, b: Self::W) -> Self::W {
+        proven!(_mm512_xor_si512(a, b))
+    }
+    #[inline(always)]
+    fn shl<const BITS: u32>(self, a: Self::W) -> Self::W {
+        proven!(_mm512_slli_epi32::<BITS>(a))
+    }
+    #[inline(always)]
+    fn shr<const BITS: u32>(self, a: Self::W) -> Self::W {
+        proven!(_mm512_srli_epi32::<BITS>(a))
+    }
+    #[inline(always)]
+    fn shr_each(self, a: Self::W, by: Self::W) -> Self::W {
+        proven!(_mm512_srlv_epi32(a, by))
+    }
+    #[inline(always)]
+    fn load_f16(self, source: &[u8; 2 * LANES]) -> Self::V {
+        proven!(_mm512_cvtph_ps(_mm256_loadu_si256(source.as_ptr().cast())))
+    }
+
+    #[inline(always)]
+    fn sum_tree(self, a: Self::V) -> f32 {
+        proven!({
+            let a = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
+            let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
+            _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)))
+        })
+    }
+}
+
+/// The first `count` lanes.
+#[inline(always)]
+fn first(count: usize) -> __mmask16 {
+    assert!(count <= LANES, "{count} elements for {LANES} lanes");
+    ((1u32 << count) - 1) as __mmask16
+}

@@ -1,0 +1,55 @@
+//! The kernels, one a file, and what they have in common.
+//!
+//! A kernel is a struct of borrowed slices and sizes; what it writes is a [`Disjoint`]. Its work is cut into units whose
+//! borders depend on shapes only, never on workers; units write disjoint bytes, and no result depends on the cut.
+//! Workers call [`run_unit`], which enters the instruction set once a unit, so the whole body is compiled for it:
+//! `unit` and everything generic over [`Isa`] that it calls is `#[inline(always)]`.
+
+use crate::isa::{Isa, Level, Task};
+
+/// Work on slices that several workers share.
+pub trait Kernel: Sync {
+    /// Number of units.
+    fn units(&self) -> usize;
+
+    /// Number of f32 that one unit needs as working memory.
+    fn scratch(&self) -> usize {
+        0
+    }
+
+    /// Does `unit`, below [`Kernel::units`]. `scratch` has at least [`Kernel::scratch`] elements with any content.
+    ///
+    /// Each unit runs once a run; it writes what belongs to it and nothing else. Implementations are
+    /// `#[inline(always)]`.
+    fn unit<I: Isa>(&self, isa: I, unit: usize, scratch: &mut [f32]);
+}
+
+/// Does one unit of `kernel` at `level`.
+///
+/// # Panics
+/// If `unit` does not exist or `scratch` is too short.
+pub fn run_unit<K: Kernel>(level: Level, kernel: &K, unit: usize, scratch: &mut [f32]) {
+    assert!(unit < kernel.units(), "unit {unit} of {}", kernel.units());
+    assert!(scratch.len() >= kernel.scratch(), "{} of {} f32 of scratch", scratch.len(), kernel.scratch());
+    level.run(Unit { kernel, unit, scratch });
+}
+
+/// Does all units of `kernel` in order on this thread.
+pub fn run_all<K: Kernel>(level: Level, kernel: &K) {
+    let mut scratch = vec![0.0; kernel.scratch()];
+    (0..kernel.units()).for_each(|unit| run_unit(level, kernel, unit, &mut scratch));
+}
+
+struct Unit<'a, K> {
+    kernel: &'a K,
+    unit: usize,
+    scratch: &'a mut [f32],
+}
+
+impl<K: Kernel> Task for Unit<'_, K> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        self.kernel.unit(isa, self.unit, self.scratch);
+    }
+}
