@@ -23,4 +23,14 @@ pub enum CpuError {
         /// The level that was asked for.
         level: &'static str,
     },
+    /// The system did not start as many threads as were asked for.
+    #[error("workers: {wanted} asked for, the system started {started}: {reason}")]
+    Threads {
+        /// Workers asked for.
+        wanted: usize,
+        /// Workers there are, the caller included.
+        started: usize,
+        /// What the system said.
+        reason: std::io::ErrorKind,
+    },
 }

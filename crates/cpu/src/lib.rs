@@ -7,8 +7,10 @@ pub mod disjoint;
 mod error;
 pub mod isa;
 pub mod kernels;
+pub mod pool;
 
 pub use disjoint::Disjoint;
 pub use error::CpuError;
 pub use isa::{Isa, Level, Task};
 pub use kernels::Kernel;
+pub use pool::{Outcome, Pool};
