@@ -7,6 +7,7 @@ pub mod disjoint;
 mod error;
 pub mod isa;
 pub mod kernels;
+pub mod math;
 pub mod pool;
 
 pub use disjoint::Disjoint;

@@ -1,0 +1,164 @@
+//! Many dot16 at once: `out[r][c] = dot16(row r, column c)` of a matrix whose columns lie side by side.
+//!
+//! A vector holds sixteen *columns*, so each of dot16's sixteen accumulators is a vector of its own and the tree adds
+//! whole vectors: no lane ever meets its neighbour. Accumulators are made one after another in the order in which the
+//! tree consumes them, so four partial sums wait at most. The bits are those of [`dot16`](crate::isa::dot16).
+
+use std::ops::Range;
+
+use crate::isa::{Isa, LANES};
+
+/// The accumulators, ordered so that the tree adds neighbours: `(0 + 8) + (4 + 12)`, `(2 + 10) + (6 + 14)`, ...
+const ORDER: [usize; LANES] = [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15];
+/// Sums of the tree that wait for their partner at the same time.
+const DEPTH: usize = LANES.ilog2() as usize;
+
+/// The columns of a matrix, side by side: element `i` of column `c` is `data[i * stride + c]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns<'a> {
+    /// The matrix, `[depth, stride]`, whose last row may be shorter.
+    pub data: &'a [f32],
+    /// Elements from one row to the next.
+    pub stride: usize,
+    /// Elements of a column.
+    pub depth: usize,
+}
+
+/// Rows of equal length that may lie apart.
+pub(crate) trait Rows {
+    /// Row `index`.
+    fn row(&self, index: usize) -> &[f32];
+}
+
+/// `out[r * out_stride + c] = dot16(rows.row(r), column c)` for `r < count` and `c` in `columns`.
+///
+/// # Panics
+/// If a row is shorter than a column, or `matrix` or `out` end too early.
+#[inline(always)]
+pub(crate) fn dots<I: Isa, R: Rows>(
+    isa: I,
+    rows: &R,
+    count: usize,
+    matrix: Columns,
+    columns: Range<usize>,
+    out: &mut [f32],
+    out_stride: usize,
+) {
+    if columns.is_empty() || count == 0 {
+        return;
+    }
+    assert!(matrix.depth == 0 || (matrix.depth - 1) * matrix.stride + columns.end <= matrix.data.len());
+    assert!((count - 1) * out_stride + columns.end <= out.len());
+    let mut row = 0;
+    if I::REGISTERS >= 32 {
+        while row + 4 <= count {
+            across::<I, R, 4, 4>(isa, rows, row, matrix, columns.clone(), out, out_stride);
+            row += 4;
+        }
+    } else {
+        while row + 2 <= count {
+            across::<I, R, 2, 2>(isa, rows, row, matrix, columns.clone(), out, out_stride);
+            row += 2;
+        }
+    }
+    while row < count {
+        across::<I, R, 1, 4>(isa, rows, row, matrix, columns.clone(), out, out_stride);
+        row += 1;
+    }
+}
+
+/// `HEIGHT` rows from `first` against all columns, `WIDTH` vectors at a time.
+#[inline(always)]
+fn across<I: Isa, R: Rows, const HEIGHT: usize, const WIDTH: usize>(
+    isa: I,
+    rows: &R,
+    first: usize,
+    matrix: Columns,
+    columns: Range<usize>,
+    out: &mut [f32],
+    out_stride: usize,
+) {
+    let mut taken: [&[f32]; HEIGHT] = [&[]; HEIGHT];
+    for (index, row) in taken.iter_mut().enumerate() {
+        *row = &rows.row(first + index)[..matrix.depth];
+    }
+    let mut column = columns.start;
+    while column + WIDTH * LANES <= columns.end {
+        tile::<I, HEIGHT, WIDTH>(isa, &taken, matrix, column, LANES, &mut out[first * out_stride..], out_stride);
+        column += WIDTH * LANES;
+    }
+    while column < columns.end {
+        let lanes = LANES.min(columns.end - column);
+        tile::<I, HEIGHT, 1>(isa, &taken, matrix, column, lanes, &mut out[first * out_stride..], out_stride);
+        column += lanes;
+    }
+}
+
+/// `HEIGHT` rows against `WIDTH` vectors of columns from `column`; `lanes` is sixteen but for a last vector by itself.
+#[inline(always)]
+fn tile<I: Isa, const HEIGHT: usize, const WIDTH: usize>(
+    isa: I,
+    rows: &[&[f32]; HEIGHT],
+    matrix: Columns,
+    column: usize,
+    lanes: usize,
+    out: &mut [f32],
+    out_stride: usize,
+) {
+    let zero = [[isa.zero(); WIDTH]; HEIGHT];
+    let mut waiting = [zero; DEPTH];
+    let mut sums = zero;
+    for (step, first) in ORDER.into_iter().enumerate() {
+        sums = zero;
+        let mut index = first;
+        while index < matrix.depth {
+            let start = index * matrix.stride + column;
+            let mut values = [isa.zero(); WIDTH];
+            for (part, value) in values.iter_mut().enumerate() {
+                let source = &matrix.data[start + part * LANES..][..lanes];
+                // SAFETY: where `lanes` is sixteen, the slice of the line above has sixteen elements.
+                *value = if lanes == LANES { unsafe { isa.load_at(source.as_ptr()) } } else { isa.load_partial(source) };
+            }
+            for (row, sums) in rows.iter().zip(&mut sums) {
+                let factor = isa.splat(row[index]);
+                for (value, sum) in values.iter().zip(sums) {
+                    *sum = isa.fma(factor, *value, *sum);
+                }
+            }
+            index += LANES;
+        }
+        let mut level = 0;
+        while step >> level & 1 == 1 {
+            add(isa, &waiting[level], &mut sums);
+            level += 1;
+        }
+        if level < DEPTH {
+            waiting[level] = sums;
+        }
+    }
+    for (row, sums) in sums.iter().enumerate() {
+        for (part, sum) in sums.iter().enumerate() {
+            let target = &mut out[row * out_stride + column + part * LANES..][..lanes];
+            if lanes == LANES {
+                // SAFETY: the slice of the line above has sixteen elements.
+                unsafe { isa.store_at(target.as_mut_ptr(), *sum) };
+            } else {
+                isa.store_partial(target, *sum);
+            }
+        }
+    }
+}
+
+/// `right = left + right`.
+#[inline(always)]
+fn add<I: Isa, const HEIGHT: usize, const WIDTH: usize>(
+    isa: I,
+    left: &[[I::V; WIDTH]; HEIGHT],
+    right: &mut [[I::V; WIDTH]; HEIGHT],
+) {
+    for (left, right) in left.iter().zip(right) {
+        for (left, right) in left.iter().zip(right) {
+            *right = isa.add(*left, *right);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Sums of rows by weights: `out[r] = fma(weight[r][j], values[j], out[r])`, `j` ascending, a range of `j` for each `r`.
+//!
+//! The chain of one element of `out` does not depend on its neighbours; vectors lie along the row, and several rows of
+//! `out` share the loads of `values` where their ranges meet.
+
+use std::ops::Range;
+
+use crate::isa::{Isa, LANES};
+
+/// The factor of row `r` and step `j` is `data[r * row + j * step]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Weights<'a> {
+    /// The factors.
+    pub data: &'a [f32],
+    /// Elements from one row of `out` to the next.
+    pub row: usize,
+    /// Elements from one step to the next.
+    pub step: usize,
+}
+
+/// Row `j` is `data[j * stride..][..width]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Values<'a> {
+    /// The rows.
+    pub data: &'a [f32],
+    /// Elements from one row to the next.
+    pub stride: usize,
+    /// Elements of a row.
+    pub width: usize,
+}
+
+/// Adds `sum over j in steps[r] of weight[r][j] * values[j]` to `out[r * out_stride..][..width]`, one fused chain.
+///
+/// # Panics
+/// If a slice ends too early.
+#[inline(always)]
+pub(crate) fn add_weighted<I: Isa>(
+    isa: I,
+    weights: Weights,
+    values: Values,
+    steps: &[Range<usize>],
+    out: &mut [f32],
+    out_stride: usize,
+) {
+    let mut row = 0;
+    if I::REGISTERS >= 32 {
+        while row + 4 <= steps.len() {
+            together::<I, 4, 4>(isa, weights, values, row, &steps[row..row + 4], out, out_stride);
+            row += 4;
+        }
+    } else {
+        while row + 2 <= steps.len() {
+            together::<I, 2, 2>(isa, weights, values, row, &steps[row..row + 2], out, out_stride);
+            row += 2;
+        }
+    }
+    while row < steps.len() {
+        across::<I, 1, 4>(isa, weights, values, row, steps[row].clone(), out, out_stride);
+        row += 1;
+    }
+}
+
+/// `HEIGHT` rows from `first`: each alone up to where all begin, then all of them, then each to its own end.
+#[inline(always)]
+fn together<I: Isa, const HEIGHT: usize, const WIDTH: usize>(
+    isa: I,
+    weights: Weights,
+    values: Values,
+    first: usize,
+    steps: &[Range<usize>],
+    out: &mut [f32],
+    out_stride: usize,
+) {
+    let (mut start, mut end) = (0, usize::MAX);
+    for steps in steps {
+        start = start.max(steps.start);
+        end = end.min(steps.end);
+    }
+    if start >= end {
+        for (row, steps) in steps.iter().enumerate() {
+            across::<I, 1, 4>(isa, weights, values, first + row, steps.clone(), out, out_stride);
+        }
+        return;
+    }
+    for (row, steps) in steps.iter().enumerate() {
+        across::<I, 1, 4>(isa, weights, values, first + row, steps.start..start, out, out_stride);
+    }
+    across::<I, HEIGHT, WIDTH>(isa, weights, values, first, start..end, out, out_stride);
+    for (row, steps) in steps.iter().enumerate() {
+        across::<I, 1, 4>(isa, weights, values, first + row, end..steps.end, out, out_stride);
+    }
+}
+
+/// `HEIGHT` rows from `first` with the same steps, `WIDTH` vectors of the row at a time.
+#[inline(always)]
+fn across<I: Isa, const HEIGHT: usize, const WIDTH: usize>(
+    isa: I,
+    weights: Weights,
+    values: Values,
+    first: usize,
+    steps: Range<usize>,
+    out: &mut [f32],
+    out_stride: usize,
+) {
+    if steps.is_empty() {
+        return;
+    }
+    let mut column = 0;
+    while column + WIDTH * LANES <= values.width {
+        tile::<I, HEIGHT, WIDTH>(isa, weights, values, first, steps.clone(), column, LANES, out, out_stride);
+        column += WIDTH * LANES;
+    }
+    while column < values.width {
+        let lanes = LANES.min(values.width - column);
+        tile::<I, HEIGHT, 1>(isa, weights, values, first, steps.clone(), column, lanes, out, out_stride);
+        column += lanes;
+    }
+}
+
+/// `HEIGHT` rows and `WIDTH` vectors from `column`; `lanes` is sixteen but for a last vector by itself.
+#[allow(clippy::too_many_arguments)] // the one place where the loops meet
+#[inline(always)]
+fn tile<I: Isa, const HEIGHT: usize, const WIDTH: usize>(
+    isa: I,
+    weights: Weights,
+    values: Values,
+    first: usize,
+    steps: Range<usize>,
+    column: usize,
+    lanes: usize,
+    out: &mut [f32],
+    out_stride: usize,
+) {
+    let last = steps.end - 1; // the caller has at least one step
+    assert!((first + HEIGHT - 1) * weights.row + last * weights.step < weights.data.len());
+    assert!(last * values.stride + column + (WIDTH - 1) * LANES + lanes <= values.data.len());
+    let mut sums = [[isa.zero(); WIDTH]; HEIGHT];
+    for (row, sums) in sums.iter_mut().enumerate() {
+        for (part, sum) in sums.iter_mut().enumerate() {
+            *sum = isa.load_partial(&out[(first + row) * out_stride + column + part * LANES..][..lanes]);
+        }
+    }
+    for step in steps {
+        let mut taken = [isa.zero(); WIDTH];
+        for (part, value) in taken.iter_mut().enumerate() {
+            let start = step * values.stride + column + part * LANES;
+            *value = if lanes == LANES {
+                // SAFETY: the second assertion above, for the last step, covers every earlier one.
+                unsafe { isa.load_at(values.data.as_ptr().add(start)) }
+            } else {
+                isa.load_partial(&values.data[start..start + lanes])
+            };
+        }
+        for (row, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: the first assertion above, for the last row and step, covers every earlier one.
+            let weight = unsafe { *weights.data.get_unchecked((first + row) * weights.row + step * weights.step) };
+            let weight = isa.splat(weight);
+            for (value, sum) in taken.iter().zip(sums) {
+                *sum = isa.fma(weight, *value, *sum);
+            }
+        }
+    }
+    for (row, sums) in sums.iter().enumerate() {
+        for (part, sum) in sums.iter().enumerate() {
+            isa.store_partial(&mut out[(first + row) * out_stride + column + part * LANES..][..lanes], *sum);
+        }
+    }
+}
