@@ -1,0 +1,33 @@
+//! Q2_K: 256 values `d * scale_j * q - dmin * min_j`, `q` of 2 bits, `j` a group of 16 values.
+//!
+//! ```text
+//! byte 0           16                    80   82     84
+//!      | scale,min | q                   | d  | dmin |  d, dmin: f16
+//! ```
+//! Byte `j` of the first part holds the 4-bit `scale_j` in its low nibble and `min_j` in its high one. The values lie in
+//! halves of 128, a half in quarters of 32: byte `i` of a half's 32 bytes of `q` holds value `i` of quarter 0 in its lowest
+//! two bits, then of quarters 1, 2, 3.
+
+use crate::block::{Block, field, scale};
+
+pub(crate) struct Q2K;
+
+impl Block<84, 256> for Q2K {
+    const NAME: &'static str = "Q2_K";
+    const GGUF_ID: u32 = 10;
+
+    #[inline(always)]
+    fn decode(block: &[u8; 84], out: &mut [f32; 256]) {
+        let scales = field::<16>(block, 0);
+        let (d, dmin) = (scale(block, 80), scale(block, 82));
+        let (groups, _) = out.as_chunks_mut::<16>();
+        for (j, (group, packed)) in groups.iter_mut().zip(scales).enumerate() {
+            let (half, quarter, side) = (j / 8, j % 8 / 2, j % 2);
+            let quants = field::<16>(block, 16 + 32 * half + 16 * side);
+            let (step, minimum) = (d * f32::from(packed & 15), dmin * f32::from(packed >> 4));
+            for (out, byte) in group.iter_mut().zip(quants) {
+                *out = step * f32::from(byte >> (2 * quarter) & 3) - minimum;
+            }
+        }
+    }
+}

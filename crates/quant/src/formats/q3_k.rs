@@ -1,0 +1,45 @@
+//! Q3_K: 256 values `d * scale_j * (q - 4)`, `q` of 3 bits, `j` a group of 16 values.
+//!
+//! ```text
+//! byte 0       32                    96          108  110
+//!      | high  | low                 | scales    | d  |  d: f16
+//! ```
+//! The values lie in halves of 128, a half in quarters of 32: byte `i` of a half's 32 bytes of `low` holds the lower two
+//! bits of value `i` of quarter 0 in its lowest two bits, then of quarters 1, 2, 3. Bit `4 * half + quarter` of byte `i`
+//! of `high` is the third bit. `scale_j` is a 6-bit number less 32: byte `j % 8` of `scales` holds its lower four bits,
+//! in the low nibble for `j < 8` and in the high one else; byte `8 + j % 4` holds the upper two, from bit `2 * (j / 4)`.
+
+use crate::block::{Block, field, scale};
+
+pub(crate) struct Q3K;
+
+impl Block<110, 256> for Q3K {
+    const NAME: &'static str = "Q3_K";
+    const GGUF_ID: u32 = 11;
+
+    #[inline(always)]
+    fn decode(block: &[u8; 110], out: &mut [f32; 256]) {
+        let scales = signed_scales(field(block, 96));
+        let d = scale(block, 108);
+        let (groups, _) = out.as_chunks_mut::<16>();
+        for (j, (group, scale)) in groups.iter_mut().zip(scales).enumerate() {
+            let (half, quarter, side) = (j / 8, j % 8 / 2, j % 2);
+            let high = field::<16>(block, 16 * side);
+            let low = field::<16>(block, 32 + 32 * half + 16 * side);
+            let step = d * f32::from(scale);
+            for (out, (high, low)) in group.iter_mut().zip(high.iter().zip(low)) {
+                let third = high >> (4 * half + quarter) & 1;
+                let code = (low >> (2 * quarter) & 3) | third << 2;
+                *out = step * f32::from(code as i8 - 4);
+            }
+        }
+    }
+}
+
+fn signed_scales(packed: &[u8; 12]) -> [i8; 16] {
+    std::array::from_fn(|j| {
+        let lower = packed[j % 8] >> (4 * (j / 8)) & 15;
+        let upper = packed[8 + j % 4] >> (2 * (j / 4)) & 3;
+        (lower | upper << 4) as i8 - 32
+    })
+}

@@ -1,0 +1,35 @@
+//! Q6_K: 256 values `d * scale_j * (q - 32)`, `q` of 6 bits, `scale_j` a signed byte, `j` a group of 16 values.
+//!
+//! ```text
+//! byte 0              128      192     208  210
+//!      | low          | high   | scale | d  |  d: f16
+//! ```
+//! The values lie in halves of 128, a half in quarters of 32. A half has 64 bytes of `low`: byte `i` of the first 32 holds
+//! the lower 4 bits of value `i` of quarter 0 in its low nibble and of quarter 2 in its high one, the other 32 bytes those
+//! of quarters 1 and 3. It has 32 bytes of `high`: byte `i` holds the upper two bits of value `i`, quarter 0 lowest.
+
+use crate::block::{Block, field, scale};
+
+pub(crate) struct Q6K;
+
+impl Block<210, 256> for Q6K {
+    const NAME: &'static str = "Q6_K";
+    const GGUF_ID: u32 = 14;
+
+    #[inline(always)]
+    fn decode(block: &[u8; 210], out: &mut [f32; 256]) {
+        let scales = field::<16>(block, 192);
+        let d = scale(block, 208);
+        let (groups, _) = out.as_chunks_mut::<16>();
+        for (j, (group, &scale)) in groups.iter_mut().zip(scales).enumerate() {
+            let (half, quarter, side) = (j / 8, j % 8 / 2, j % 2);
+            let low = field::<16>(block, 64 * half + 32 * (quarter % 2) + 16 * side);
+            let high = field::<16>(block, 128 + 32 * half + 16 * side);
+            let step = d * f32::from(scale as i8);
+            for (out, (low, high)) in group.iter_mut().zip(low.iter().zip(high)) {
+                let code = (low >> (4 * (quarter / 2)) & 15) | (high >> (2 * quarter) & 3) << 4;
+                *out = step * f32::from(code as i8 - 32);
+            }
+        }
+    }
+}
