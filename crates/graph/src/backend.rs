@@ -1,0 +1,289 @@
+//! What runs graphs. A backend owns weights, stores and compiled programs behind `u32` handles; a run reads its bindings,
+//! returns outputs and writes stores at its end, all or nothing.
+
+use std::sync::Arc;
+
+use apprentice_quant::ErrorKind;
+
+use crate::error::GraphError;
+use crate::graph::{BindingKind, Graph};
+use crate::ops::AnyOp;
+use crate::types::{Element, Extents, Type};
+
+/// Bytes that a weight keeps alive: usually a piece of a memory map.
+pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// Handle of a weight.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct WeightId(pub u32);
+
+/// Handle of a store.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct StoreId(pub u32);
+
+/// Handle of a compiled program.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ProgramId(pub u32);
+
+/// A weight as it lies in its file, or a derived one.
+#[derive(Clone)]
+pub struct Weight {
+    /// Name, for messages.
+    pub name: String,
+    /// Element and shape, outermost first. float32 and float64 are little-endian.
+    pub ty: Type,
+    /// The elements; exactly as many bytes as the type has.
+    pub bytes: Bytes,
+}
+
+/// What is bound to a binding of the graph in one run.
+#[derive(Clone, Copy, Debug)]
+pub enum Bound<'a> {
+    /// A weight.
+    Weight(WeightId),
+    /// A store.
+    Store(StoreId),
+    /// int32 data.
+    I32(&'a [i32]),
+    /// float32 data.
+    F32(&'a [f32]),
+    /// float64 data.
+    F64(&'a [f64]),
+}
+
+/// Which arena a program works in. Programs of the same arena never run at the same time and share its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Arena {
+    /// Prompts and decoding.
+    Serving,
+    /// Learning.
+    Learning,
+}
+
+/// Bytes that a backend holds now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Resident {
+    /// Weights, file pages included.
+    pub weights: u64,
+    /// Stores: page pools, adapters, optimiser state, accumulators.
+    pub stores: u64,
+    /// Arenas of the compiled programs.
+    pub arenas: u64,
+}
+
+/// Whether a backend has an op.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Support {
+    /// It runs.
+    Yes,
+    /// It does not, for these types.
+    No,
+}
+
+/// Runs graphs.
+pub trait Backend: Send {
+    /// Name for messages: `cpu`, `interpreter`.
+    fn name(&self) -> &'static str;
+    /// Takes a weight.
+    fn weight(&mut self, weight: Weight) -> Result<WeightId, BackendError>;
+    /// Makes a store of zeros. Axis 0 counts its cells.
+    fn store(&mut self, name: &str, ty: &Type) -> Result<StoreId, BackendError>;
+    /// Gives a store back.
+    fn release(&mut self, store: StoreId);
+    /// Overwrites cells from `first` on; `values` is a whole number of cells. Rounds to the store's element.
+    fn write(&mut self, store: StoreId, first: usize, values: &[f32]) -> Result<(), BackendError>;
+    /// Reads cells from `first` on; `into` is a whole number of cells.
+    fn read(&self, store: StoreId, first: usize, into: &mut [f32]) -> Result<(), BackendError>;
+    /// Copies `count` cells within a store, byte for byte.
+    fn copy(&mut self, store: StoreId, from: usize, to: usize, count: usize) -> Result<(), BackendError>;
+    /// Prepares a graph to run in `arena`.
+    fn compile(&mut self, graph: &Graph, arena: Arena) -> Result<ProgramId, BackendError>;
+    /// Gives a program back.
+    fn discard(&mut self, program: ProgramId);
+    /// Runs a program over `bindings`, given in the order of [`Graph::bindings`], with the counts `extents`. On an error
+    /// no store has changed.
+    fn run(
+        &mut self,
+        program: ProgramId,
+        bindings: &[Bound<'_>],
+        extents: &Extents,
+    ) -> Result<(), BackendError>;
+    /// Copies output `index` of the program's last run; only until another program of the same arena runs. `into` has
+    /// the elements of the run's counts. int32 and float64 outputs are converted.
+    fn output_f32(&self, program: ProgramId, index: usize, into: &mut [f32]) -> Result<(), BackendError>;
+    /// The same in float64: float32 and int32 outputs are converted exactly.
+    fn output_f64(&self, program: ProgramId, index: usize, into: &mut [f64]) -> Result<(), BackendError>;
+    /// What is held now.
+    fn resident(&self) -> Resident;
+    /// Whether it runs this op on inputs of these types.
+    fn support(&self, op: &AnyOp, inputs: &[&Type]) -> Support;
+}
+
+/// Why a backend refused or failed.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum BackendError {
+    /// The graph has an op that the backend lacks.
+    #[error("{backend}: no kernel for {op} on {types}")]
+    Unsupported {
+        /// Name of the backend.
+        backend: &'static str,
+        /// Name of the op.
+        op: &'static str,
+        /// Types of its inputs.
+        types: String,
+    },
+    /// A handle that was never given out, or was given back.
+    #[error("{what} {index}: no such handle")]
+    Handle {
+        /// `weight`, `store`, `program` or `output`.
+        what: &'static str,
+        /// Its number.
+        index: usize,
+    },
+    /// A binding that does not fit.
+    #[error("binding {name:?}: expected {expected}, found {found}")]
+    Binding {
+        /// Name of the binding.
+        name: String,
+        /// What the graph wants.
+        expected: String,
+        /// What was given.
+        found: String,
+    },
+    /// A count above its capacity.
+    #[error("{name:?}: {count} rows, room for {capacity}")]
+    Capacity {
+        /// Name of the binding.
+        name: String,
+        /// The count of the run.
+        count: usize,
+        /// What the graph was made for.
+        capacity: usize,
+    },
+    /// A read or write outside a store or of another length than asked.
+    #[error("{what}: expected {expected}, found {found}")]
+    Range {
+        /// What was accessed.
+        what: String,
+        /// The room.
+        expected: String,
+        /// The access.
+        found: String,
+    },
+    /// An index in the data of a run that leads outside what it indexes.
+    #[error("binding {name:?}: index {index} outside {limit}")]
+    Index {
+        /// Name of the binding.
+        name: String,
+        /// The index.
+        index: i64,
+        /// Number of things indexed.
+        limit: usize,
+    },
+    /// Memory that the machine does not give.
+    #[error("{what}: {bytes} bytes cannot be allocated")]
+    Memory {
+        /// What it was for.
+        what: String,
+        /// How much.
+        bytes: u64,
+    },
+    /// The run was stopped between two steps; nothing has changed.
+    #[error("the run was stopped")]
+    Stopped,
+    /// A kernel failed; a bug.
+    #[error("{what} failed")]
+    Failed {
+        /// What was running.
+        what: String,
+    },
+    /// The graph itself.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+impl BackendError {
+    /// What kind of error this is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            BackendError::Unsupported { .. } => ErrorKind::Unsupported,
+            BackendError::Handle { .. } => ErrorKind::Missing,
+            BackendError::Binding { .. } | BackendError::Range { .. } | BackendError::Index { .. } => {
+                ErrorKind::Input
+            }
+            BackendError::Capacity { .. } | BackendError::Memory { .. } => ErrorKind::Limit,
+            BackendError::Stopped => ErrorKind::Cancelled,
+            BackendError::Failed { .. } => ErrorKind::Io,
+            BackendError::Graph(error) => error.kind(),
+        }
+    }
+}
+
+/// Sizes of `ty` in a run: its shape with the run's count on axis 0.
+pub(crate) fn run_shape(ty: &Type, extents: &Extents) -> Vec<usize> {
+    let mut shape = ty.shape.0.clone();
+    if let (Some(extent), Some(rows)) = (ty.extent, shape.first_mut()) {
+        *rows = extents.get(extent);
+    }
+    shape
+}
+
+impl Graph {
+    /// Checks what does not depend on a backend: the number, kinds and lengths of `bindings`, and counts against
+    /// capacities. `type_of` answers the type behind a weight's or store's handle.
+    pub fn check_bindings(
+        &self,
+        bindings: &[Bound<'_>],
+        extents: &Extents,
+        type_of: impl Fn(Bound<'_>) -> Option<Type>,
+    ) -> Result<(), BackendError> {
+        if bindings.len() != self.bindings.len() {
+            return Err(BackendError::Binding {
+                name: "all".to_owned(),
+                expected: format!("{} bindings", self.bindings.len()),
+                found: bindings.len().to_string(),
+            });
+        }
+        for (binding, bound) in self.bindings.iter().zip(bindings) {
+            let ty = self.ty(binding.value);
+            let wrong = |found: String| BackendError::Binding {
+                name: binding.name.clone(),
+                expected: format!("{:?} {ty}", binding.kind),
+                found,
+            };
+            if let Some(extent) = ty.extent
+                && extents.get(extent) > ty.rows()
+            {
+                let (count, capacity) = (extents.get(extent), ty.rows());
+                return Err(BackendError::Capacity { name: binding.name.clone(), count, capacity });
+            }
+            let data = match bound {
+                Bound::Weight(_) | Bound::Store(_) => None,
+                Bound::I32(data) => Some((Element::I32, data.len())),
+                Bound::F32(data) => Some((Element::F32, data.len())),
+                Bound::F64(data) => Some((Element::F64, data.len())),
+            };
+            match (binding.kind, data) {
+                (BindingKind::Data, Some((element, count))) => {
+                    let wanted: usize = run_shape(ty, extents).iter().product();
+                    if element != ty.element || count != wanted {
+                        return Err(wrong(format!("{count} of {element}, not {wanted} of {}", ty.element)));
+                    }
+                }
+                (BindingKind::Weight, None) | (BindingKind::Store, None) => {
+                    let kind_fits = matches!(
+                        (binding.kind, bound),
+                        (BindingKind::Weight, Bound::Weight(_)) | (BindingKind::Store, Bound::Store(_))
+                    );
+                    let found =
+                        type_of(*bound).ok_or_else(|| wrong("a handle that is not known".to_owned()))?;
+                    if !kind_fits || found.element != ty.element || found.shape != ty.shape {
+                        return Err(wrong(found.to_string()));
+                    }
+                }
+                _ => return Err(wrong(format!("{bound:?}").chars().take(40).collect())),
+            }
+        }
+        Ok(())
+    }
+}
