@@ -7,6 +7,25 @@
 
 use crate::isa::{Isa, Level, Task};
 
+mod blocks;
+mod dots;
+mod weighted;
+
+pub mod arithmetic;
+pub mod dot;
+pub mod gelu;
+pub mod linear;
+pub mod map;
+pub mod rms_norm;
+pub mod rope;
+pub mod round_f16;
+pub mod silu;
+pub mod sum_rows;
+pub mod weight;
+
+#[cfg(test)]
+mod suite;
+
 /// Work on slices that several workers share.
 pub trait Kernel: Sync {
     /// Number of units.
@@ -38,6 +57,20 @@ pub fn run_unit<K: Kernel>(level: Level, kernel: &K, unit: usize, scratch: &mut 
 pub fn run_all<K: Kernel>(level: Level, kernel: &K) {
     let mut scratch = vec![0.0; kernel.scratch()];
     (0..kernel.units()).for_each(|unit| run_unit(level, kernel, unit, &mut scratch));
+}
+
+/// Elements that one unit of a kernel over rows touches, about: half of a first-level cache.
+const UNIT_ELEMENTS: usize = 8192;
+
+/// Rows of one unit where a row has `width` elements.
+pub(crate) fn rows_of_a_unit(width: usize) -> usize {
+    (UNIT_ELEMENTS / width.max(1)).max(1)
+}
+
+/// The rows of `unit`, of `rows` in all.
+pub(crate) fn unit_rows(unit: usize, width: usize, rows: usize) -> std::ops::Range<usize> {
+    let count = rows_of_a_unit(width);
+    (unit * count).min(rows)..((unit + 1) * count).min(rows)
 }
 
 struct Unit<'a, K> {

@@ -110,10 +110,10 @@ mod tests {
             let mut numbers = Numbers::new(seed);
             let a = numbers.hard(rows * width);
             let spread: [(usize, fn(&[f32]) -> Operand, fn(usize, usize) -> usize); 4] = [
-                (rows * width, Operand::Each, |at, _| at),
-                (width, Operand::Columns, |at, width| at % width),
-                (rows, Operand::Rows, |at, width| at / width),
-                (1, Operand::One, |_, _| 0),
+                (rows * width, |b| Operand::Each(b), |at, _| at),
+                (width, |b| Operand::Columns(b), |at, width| at % width),
+                (rows, |b| Operand::Rows(b), |at, width| at / width),
+                (1, |b| Operand::One(b), |_, _| 0),
             ];
             for (count, operand, index) in spread {
                 let b = numbers.hard(count);

@@ -7,10 +7,7 @@ use std::ops::Range;
 
 use crate::disjoint::Disjoint;
 use crate::isa::{Isa, LANES};
-use crate::kernels::Kernel;
-
-/// Elements of a unit, about: half of a first-level cache.
-const UNIT: usize = 8192;
+use crate::kernels::{Kernel, UNIT_ELEMENTS, rows_of_a_unit, unit_rows};
 
 /// A function of one element, on sixteen lanes.
 pub trait Function: Copy + Sync {
@@ -36,12 +33,12 @@ pub struct Map<'a, F> {
 
 impl<F: Function> Kernel for Map<'_, F> {
     fn units(&self) -> usize {
-        self.y.len().div_ceil(UNIT)
+        self.y.len().div_ceil(UNIT_ELEMENTS)
     }
 
     #[inline(always)]
     fn unit<I: Isa>(&self, isa: I, unit: usize, _: &mut [f32]) {
-        let range = unit * UNIT..((unit + 1) * UNIT).min(self.y.len());
+        let range = unit * UNIT_ELEMENTS..((unit + 1) * UNIT_ELEMENTS).min(self.y.len());
         // SAFETY: units are ranges that follow each other.
         let y = unsafe { take(&self.y, self.x, range) };
         let (whole, rest) = y.as_chunks_mut::<LANES>();
@@ -83,22 +80,14 @@ pub struct Zip<'a, F> {
     pub y: Disjoint<'a, f32>,
 }
 
-impl<F> Zip<'_, F> {
-    fn rows_of_a_unit(&self) -> usize {
-        (UNIT / self.width.max(1)).max(1)
-    }
-}
-
 impl<F: Pair> Kernel for Zip<'_, F> {
     fn units(&self) -> usize {
-        self.y.len().div_ceil(self.rows_of_a_unit() * self.width.max(1))
+        (self.y.len() / self.width.max(1)).div_ceil(rows_of_a_unit(self.width))
     }
 
     #[inline(always)]
     fn unit<I: Isa>(&self, isa: I, unit: usize, _: &mut [f32]) {
-        let first = unit * self.rows_of_a_unit();
-        let end = (first + self.rows_of_a_unit()).min(self.y.len() / self.width);
-        for row in first..end {
+        for row in unit_rows(unit, self.width, self.y.len() / self.width) {
             let range = row * self.width..(row + 1) * self.width;
             // SAFETY: each row belongs to one unit, which takes it once.
             let y = unsafe { take(&self.y, self.a, range.clone()) };
@@ -117,7 +106,11 @@ impl<F: Pair> Kernel for Zip<'_, F> {
 /// # Safety
 /// As [`Disjoint::range`].
 #[inline(always)]
-pub(crate) unsafe fn take<'a>(y: &Disjoint<'a, f32>, source: Option<&[f32]>, range: Range<usize>) -> &'a mut [f32] {
+pub(crate) unsafe fn take<'a>(
+    y: &Disjoint<'a, f32>,
+    source: Option<&[f32]>,
+    range: Range<usize>,
+) -> &'a mut [f32] {
     // SAFETY: the caller's promise.
     let y = unsafe { y.range(range.clone()) };
     if let Some(source) = source {

@@ -47,7 +47,12 @@ mod tests {
         for bits in 0..=u16::MAX {
             let (here, next) = (f16::from_bits(bits).to_f32(), f16::from_bits(bits ^ 1).to_f32());
             let middle = ((f64::from(here) + f64::from(next)) / 2.0) as f32;
-            x.extend([here, middle, f32::from_bits(middle.to_bits() + 1), f32::from_bits(middle.to_bits().max(1) - 1)]);
+            x.extend([
+                here,
+                middle,
+                f32::from_bits(middle.to_bits() + 1),
+                f32::from_bits(middle.to_bits().max(1) - 1),
+            ]);
         }
         x.extend([65_519.996, 65_520.0, 65_536.0, f32::MAX, f32::INFINITY, -f32::INFINITY, f32::NAN]);
         x.extend([f32::from_bits(0x7fff_ffff), f32::from_bits(0xffff_ffff), f32::from_bits(1)]);

@@ -29,7 +29,8 @@ impl Numbers {
 
     /// About normal, standard deviation 1.
     pub(crate) fn normal(&mut self, count: usize) -> Vec<f32> {
-        let mut one = || (0..4).map(|_| self.bits() as f32 * (2.0 / 4_294_967_296.0) - 1.0).sum::<f32>() * 0.87;
+        let mut one =
+            || (0..4).map(|_| self.bits() as f32 * (2.0 / 4_294_967_296.0) - 1.0).sum::<f32>() * 0.87;
         (0..count).map(|_| one()).collect()
     }
 
@@ -62,7 +63,7 @@ impl Numbers {
 }
 
 /// An element of an output: how it is poisoned, and its bits with every NaN as one value.
-pub(crate) trait Element: Copy + Debug {
+pub(crate) trait Element: Copy + Debug + PartialEq {
     const POISON: Self;
     fn canonical(self) -> u64;
 }
@@ -163,7 +164,10 @@ pub(crate) fn check<T: Element>(seed: u64, wanted: &[Wanted<T>], work: impl Fn(&
         }
         for (output, (buffer, wanted)) in buffers.iter().zip(wanted).enumerate() {
             let (found, guard) = buffer.split_at(wanted.expected.len());
-            let wrong = found.iter().zip(wanted.expected).position(|(found, wanted)| found.canonical() != wanted.canonical());
+            let wrong = found
+                .iter()
+                .zip(wanted.expected)
+                .position(|(found, wanted)| found.canonical() != wanted.canonical());
             assert_eq!(
                 wrong.map(|at| (at, found[at], wanted.expected[at])),
                 None,
@@ -220,3 +224,7 @@ pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
     a.mul_add(b, c)
 }
 
+/// Whether the bits are equal, every NaN being one value.
+pub(crate) fn same(a: f32, b: f32) -> bool {
+    a.canonical() == b.canonical()
+}

@@ -153,7 +153,8 @@ fn tile<I: Isa, const HEIGHT: usize, const WIDTH: usize>(
         }
         for (row, sums) in sums.iter_mut().enumerate() {
             // SAFETY: the first assertion above, for the last row and step, covers every earlier one.
-            let weight = unsafe { *weights.data.get_unchecked((first + row) * weights.row + step * weights.step) };
+            let weight =
+                unsafe { *weights.data.get_unchecked((first + row) * weights.row + step * weights.step) };
             let weight = isa.splat(weight);
             for (value, sum) in taken.iter().zip(sums) {
                 *sum = isa.fma(weight, *value, *sum);
@@ -163,6 +164,60 @@ fn tile<I: Isa, const HEIGHT: usize, const WIDTH: usize>(
     for (row, sums) in sums.iter().enumerate() {
         for (part, sum) in sums.iter().enumerate() {
             isa.store_partial(&mut out[(first + row) * out_stride + column + part * LANES..][..lanes], *sum);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::{Level, Task};
+    use crate::kernels::suite::{Numbers, fma, same};
+
+    struct Sum<'a>(Weights<'a>, Values<'a>, &'a [Range<usize>], &'a mut [f32], usize);
+
+    impl Task for Sum<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<I: Isa>(self, isa: I) {
+            add_weighted(isa, self.0, self.1, self.2, self.3, self.4);
+        }
+    }
+
+    #[test]
+    fn chains_ascend_over_each_row_s_own_steps() {
+        for (seed, (rows, steps, width)) in
+            [(1, 1, 1), (4, 9, 64), (7, 20, 50), (10, 64, 130), (3, 5, 15)].into_iter().enumerate()
+        {
+            let mut numbers = Numbers::new(seed as u64 + 1);
+            let weights = numbers.hard(rows * steps);
+            let values = numbers.hard(steps * (width + 2));
+            let start = numbers.normal(rows * (width + 1));
+            let ranges: Vec<Range<usize>> = (0..rows)
+                .map(|_| {
+                    let (a, b) = (numbers.below(steps + 1), numbers.below(steps + 1));
+                    a.min(b)..a.max(b)
+                })
+                .collect();
+            for (row, step) in [(steps, 1), (1, rows)] {
+                let mut expected = start.clone();
+                for (r, range) in ranges.iter().enumerate() {
+                    for j in range.clone() {
+                        for c in 0..width {
+                            let out = &mut expected[r * (width + 1) + c];
+                            *out = fma(weights[r * row + j * step], values[j * (width + 2) + c], *out);
+                        }
+                    }
+                }
+                for level in Level::all() {
+                    let mut out = start.clone();
+                    let weights = Weights { data: &weights, row, step };
+                    let values = Values { data: &values, stride: width + 2, width };
+                    level.run(Sum(weights, values, &ranges, &mut out, width + 1));
+                    let wrong = out.iter().zip(&expected).position(|(a, b)| !same(*a, *b));
+                    assert_eq!(wrong, None, "{level}, case {seed}");
+                }
+            }
         }
     }
 }
