@@ -96,9 +96,14 @@ macro_rules! op_list {
 }
 
 op_list! {
+    adapt::Adapt,
+    adapt_vjp::AdaptVjp,
     add::Add,
     divide::Divide,
     dot::Dot,
+    embed::Embed,
+    linear::Linear,
+    linear_vjp::LinearVjp,
     mul::Mul,
     offset::Offset,
     reshape::Reshape,
