@@ -99,6 +99,8 @@ op_list! {
     adapt::Adapt,
     adapt_vjp::AdaptVjp,
     add::Add,
+    attention::Attention,
+    attention_vjp::AttentionVjp,
     divide::Divide,
     dot::Dot,
     embed::Embed,
@@ -108,6 +110,8 @@ op_list! {
     offset::Offset,
     reshape::Reshape,
     rms_norm::RmsNorm,
+    rope::Rope,
+    rope_table::RopeTable,
     round_f16::RoundF16,
     rsqrt::Rsqrt,
     scale::Scale,
@@ -116,6 +120,9 @@ op_list! {
     sum_rows::SumRows,
 }
 
+pub use rope::Pairing;
+
+mod attend;
 mod check;
 mod table;
 #[cfg(test)]
