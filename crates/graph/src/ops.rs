@@ -96,11 +96,17 @@ macro_rules! op_list {
 }
 
 op_list! {
+    adamw::AdamW,
     adapt::Adapt,
     adapt_vjp::AdaptVjp,
     add::Add,
+    add_squares::AddSquares,
+    argmax::Argmax,
     attention::Attention,
     attention_vjp::AttentionVjp,
+    clip_factor::ClipFactor,
+    cross_entropy::CrossEntropy,
+    cross_entropy_vjp::CrossEntropyVjp,
     divide::Divide,
     dot::Dot,
     embed::Embed,
@@ -115,6 +121,8 @@ op_list! {
     round_f16::RoundF16,
     rsqrt::Rsqrt,
     scale::Scale,
+    scatter_rows::ScatterRows,
+    select_rows::SelectRows,
     silu::Silu,
     silu_vjp::SiluVjp,
     sum_rows::SumRows,
