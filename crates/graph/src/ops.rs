@@ -110,6 +110,8 @@ op_list! {
     divide::Divide,
     dot::Dot,
     embed::Embed,
+    gelu::Gelu,
+    gelu_vjp::GeluVjp,
     linear::Linear,
     linear_vjp::LinearVjp,
     mul::Mul,
