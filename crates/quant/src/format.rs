@@ -106,7 +106,7 @@ impl Format {
     /// Bytes of a row of `values` values; `None` where they do not fill whole blocks, or the number overflows.
     pub fn row_bytes(self, values: usize) -> Option<usize> {
         let Size { values: block_values, bytes } = self.block_size();
-        if values % block_values == 0 { (values / block_values).checked_mul(bytes) } else { None }
+        if values.is_multiple_of(block_values) { (values / block_values).checked_mul(bytes) } else { None }
     }
 
     /// Decodes whole blocks, as many as `out` has room for; bit for bit what ggml's `to_float` gives.

@@ -66,7 +66,7 @@ fn names_and_numbers_lead_back_to_their_format() {
 fn check(format: Format, bytes: &[u8], expected: &Vec<f32>) {
     // Poison, so that a value that is not written is seen.
     let mut found = vec![12345.0; expected.len()];
-    format.decode(bytes, &mut found).unwrap();
+    format.decode(bytes, &mut found).expect("whole blocks");
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
         let equal = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
         assert!(equal, "{format}: value {index}: expected {expected}, found {found}");
@@ -75,7 +75,7 @@ fn check(format: Format, bytes: &[u8], expected: &Vec<f32>) {
 
 fn golden(format: Format, end: &str) -> Vec<u8> {
     let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/quants");
-    std::fs::read(folder.join(format!("{format}.{end}"))).unwrap()
+    std::fs::read(folder.join(format!("{format}.{end}"))).expect("a golden file")
 }
 
 /// The meaning of a float16, from its three fields.
