@@ -11,17 +11,28 @@ mod blocks;
 mod dots;
 mod weighted;
 
+pub mod adamw;
+pub mod add_squares;
+pub mod argmax;
 pub mod arithmetic;
+pub mod clip_factor;
+pub mod cross_entropy;
+pub mod cross_entropy_vjp;
 pub mod dot;
+pub mod embed;
 pub mod gelu;
 pub mod linear;
+pub mod linear_vjp;
 pub mod map;
 pub mod rms_norm;
 pub mod rope;
 pub mod round_f16;
+pub mod scatter_rows;
+pub mod select_rows;
 pub mod silu;
 pub mod sum_rows;
 pub mod weight;
+pub mod write_rows;
 
 #[cfg(test)]
 mod suite;

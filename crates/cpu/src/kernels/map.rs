@@ -119,6 +119,17 @@ pub(crate) unsafe fn take<'a>(
     y
 }
 
+/// `y[index] = value`.
+///
+/// # Safety
+/// As [`Disjoint::range`].
+#[inline(always)]
+pub(crate) unsafe fn put<T>(y: &Disjoint<T>, index: usize, value: T) {
+    // SAFETY: the caller's promise.
+    let y = unsafe { y.range(index..index + 1) };
+    y[0] = value;
+}
+
 #[inline(always)]
 fn each<I: Isa, F: Pair>(isa: I, function: F, y: &mut [f32], b: &[f32]) {
     assert_eq!(y.len(), b.len(), "two operands of an elementwise op");
