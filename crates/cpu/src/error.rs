@@ -1,5 +1,7 @@
 //! Why this crate refused something.
 
+use apprentice_quant::{ErrorKind, Format};
+
 /// Why a level or a run was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CpuError {
@@ -33,4 +35,29 @@ pub enum CpuError {
         /// What the system said.
         reason: std::io::ErrorKind,
     },
+    /// Bytes that are not the blocks of the weight that they should be.
+    #[error("weight [{rows}, {width}] in {format}: expected {expected:?} bytes, found {found}")]
+    Weight {
+        /// Its format.
+        format: Format,
+        /// Its rows.
+        rows: usize,
+        /// Values of a row.
+        width: usize,
+        /// Bytes that it takes; `None` where a row is no whole number of blocks, or the number overflows.
+        expected: Option<usize>,
+        /// Bytes that were given.
+        found: usize,
+    },
+}
+
+impl CpuError {
+    /// What kind of error this is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            CpuError::UnknownLevel { .. } | CpuError::Weight { .. } => ErrorKind::Input,
+            CpuError::LevelAbsent { .. } | CpuError::FusedMultiplyAdd { .. } => ErrorKind::Unsupported,
+            CpuError::Threads { .. } => ErrorKind::Limit,
+        }
+    }
 }

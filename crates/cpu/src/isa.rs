@@ -89,6 +89,8 @@ pub trait Isa: Copy + Send + Sync + fmt::Debug + 'static {
     fn not_mask(self, a: Self::M) -> Self::M;
     /// Whether any lane is true.
     fn any(self, a: Self::M) -> bool;
+    /// The first `count` lanes, at most sixteen.
+    fn first_lanes(self, count: usize) -> Self::M;
     /// `a` where `mask`, else `b`.
     fn select(self, mask: Self::M, a: Self::V, b: Self::V) -> Self::V;
 
@@ -126,11 +128,20 @@ pub trait Isa: Copy + Send + Sync + fmt::Debug + 'static {
     fn shr<const BITS: u32>(self, a: Self::W) -> Self::W;
     /// Logical `a >> by`, a count for each lane, 32 and above give 0.
     fn shr_each(self, a: Self::W, by: Self::W) -> Self::W;
+    /// Logical `a >> by`, one count for all lanes, `by < 32`.
+    fn shr_by(self, a: Self::W, by: u32) -> Self::W;
+    /// One f16 of these bits, exactly.
+    fn f16(self, bits: u16) -> f32;
     /// Sixteen little-endian f16, exactly.
     fn load_f16(self, source: &[u8; 2 * LANES]) -> Self::V;
 
     /// The tree of NUMERICS: lanes `i` and `i+8` are added, then `i` and `i+4`, `i` and `i+2`, `i` and `i+1`.
     fn sum_tree(self, a: Self::V) -> f32;
+    /// [`Isa::sum_tree`] of each.
+    #[inline(always)]
+    fn sum_trees(self, a: [Self::V; 8]) -> [f32; 8] {
+        a.map(|a| self.sum_tree(a))
+    }
 
     /// +0 in every lane.
     #[inline(always)]
@@ -235,10 +246,8 @@ pub fn fma_rest<I: Isa>(isa: I, a: &[f32], b: &[f32], sum: I::V) -> I::V {
     if a.is_empty() {
         return sum;
     }
-    let mut lanes = isa.lanes(sum);
-    let next = isa.lanes(isa.fma(isa.load_partial(a), isa.load_partial(b), sum));
-    lanes[..a.len()].copy_from_slice(&next[..a.len()]);
-    isa.load(&lanes)
+    let next = isa.fma(isa.load_partial(a), isa.load_partial(b), sum);
+    isa.select(isa.first_lanes(a.len()), next, sum)
 }
 
 /// A level that this machine has.

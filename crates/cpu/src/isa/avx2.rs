@@ -135,6 +135,15 @@ impl Isa for Avx2 {
         proven!(_mm256_movemask_ps(_mm256_or_ps(a[0], a[1])) != 0)
     }
     #[inline(always)]
+    fn first_lanes(self, count: usize) -> Self::M {
+        proven!({
+            let count = _mm256_set1_epi32(count as i32);
+            let low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            let high = _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15);
+            [low, high].map(|lane| _mm256_castsi256_ps(_mm256_cmpgt_epi32(count, lane)))
+        })
+    }
+    #[inline(always)]
     fn select(self, mask: Self::M, a: Self::V, b: Self::V) -> Self::V {
         both!(_mm256_blendv_ps(b, a, mask))
     }
@@ -219,6 +228,15 @@ impl Isa for Avx2 {
     #[inline(always)]
     fn shr_each(self, a: Self::W, by: Self::W) -> Self::W {
         both!(_mm256_srlv_epi32(a, by))
+    }
+    #[inline(always)]
+    fn shr_by(self, a: Self::W, by: u32) -> Self::W {
+        let by = proven!(_mm_cvtsi32_si128(by.cast_signed()));
+        proven!([_mm256_srl_epi32(a[0], by), _mm256_srl_epi32(a[1], by)])
+    }
+    #[inline(always)]
+    fn f16(self, bits: u16) -> f32 {
+        proven!(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))))
     }
     #[inline(always)]
     fn load_f16(self, source: &[u8; 2 * LANES]) -> Self::V {

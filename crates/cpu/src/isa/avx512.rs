@@ -140,6 +140,10 @@ impl Isa for Avx512 {
         a != 0
     }
     #[inline(always)]
+    fn first_lanes(self, count: usize) -> Self::M {
+        first(count)
+    }
+    #[inline(always)]
     fn select(self, mask: Self::M, a: Self::V, b: Self::V) -> Self::V {
         proven!(_mm512_mask_blend_ps(mask, b, a))
     }
@@ -213,6 +217,14 @@ impl Isa for Avx512 {
         proven!(_mm512_srlv_epi32(a, by))
     }
     #[inline(always)]
+    fn shr_by(self, a: Self::W, by: u32) -> Self::W {
+        proven!(_mm512_srl_epi32(a, _mm_cvtsi32_si128(by.cast_signed())))
+    }
+    #[inline(always)]
+    fn f16(self, bits: u16) -> f32 {
+        proven!(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))))
+    }
+    #[inline(always)]
     fn load_f16(self, source: &[u8; 2 * LANES]) -> Self::V {
         proven!(_mm512_cvtph_ps(_mm256_loadu_si256(source.as_ptr().cast())))
     }
@@ -225,6 +237,30 @@ impl Isa for Avx512 {
             let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
             _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)))
         })
+    }
+    #[inline(always)]
+    fn sum_trees(self, a: [Self::V; 8]) -> [f32; 8] {
+        // Two vectors are added as one: of the first the lower part meets its upper, of the second likewise, side by
+        // side. Halves: a0|a1, a2|a3, ..; quarters: a0 a2 a1 a3, a4 a6 a5 a7; then pairs of both, and single lanes.
+        let mut sums = [0.0; 8];
+        proven!({
+            let eights: [__m512; 4] = std::array::from_fn(|i| {
+                let (a, b) = (a[2 * i], a[2 * i + 1]);
+                _mm512_add_ps(_mm512_mask_blend_ps(0xff00, a, b), _mm512_shuffle_f32x4::<0x4e>(a, b))
+            });
+            let crossed = _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27);
+            let fours: [__m512; 2] = std::array::from_fn(|i| {
+                let (a, b) = (eights[2 * i], eights[2 * i + 1]);
+                _mm512_add_ps(_mm512_mask_blend_ps(0xf0f0, a, b), _mm512_permutex2var_ps(a, crossed, b))
+            });
+            let [a, b] = fours;
+            let twos = _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, a, b), _mm512_shuffle_ps::<0x4e>(a, b));
+            let ones = _mm512_add_ps(twos, _mm512_permute_ps::<0xb1>(twos));
+            let order = _mm512_setr_epi32(0, 8, 4, 12, 2, 10, 6, 14, 0, 0, 0, 0, 0, 0, 0, 0);
+            let ordered = _mm512_castps512_ps256(_mm512_permutexvar_ps(order, ones));
+            _mm256_storeu_ps(sums.as_mut_ptr(), ordered);
+        });
+        sums
     }
 }
 

@@ -121,6 +121,10 @@ impl Isa for Scalar {
         a.contains(&true)
     }
     #[inline(always)]
+    fn first_lanes(self, count: usize) -> Self::M {
+        from_fn(|i| i < count)
+    }
+    #[inline(always)]
     fn select(self, mask: Self::M, a: Self::V, b: Self::V) -> Self::V {
         from_fn(|i| if mask[i] { a[i] } else { b[i] })
     }
@@ -196,6 +200,14 @@ impl Isa for Scalar {
     #[inline(always)]
     fn shr_each(self, a: Self::W, by: Self::W) -> Self::W {
         from_fn(|i| a[i].checked_shr(by[i]).unwrap_or(0))
+    }
+    #[inline(always)]
+    fn shr_by(self, a: Self::W, by: u32) -> Self::W {
+        a.map(|lane| lane >> by)
+    }
+    #[inline(always)]
+    fn f16(self, bits: u16) -> f32 {
+        f16::from_bits(bits).to_f32()
     }
     #[inline(always)]
     fn load_f16(self, source: &[u8; 2 * LANES]) -> Self::V {
