@@ -1,1 +1,26 @@
-//! Placeholder, replaced by the crate's first content.
+//! The engine: sequences over pages, ragged batches, adapters by row, greedy decoding, and learning from spans.
+//!
+//! Invariants: token ids only (no text, file, thread, clock or async); no family and no backend by name; a call that is
+//! refused has changed nothing, and a run that fails has advanced no sequence.
+#![forbid(unsafe_code)]
+
+mod assemble;
+mod bank;
+mod blocks;
+mod decode;
+mod engine;
+mod error;
+mod learn;
+mod options;
+mod pages;
+mod program;
+mod sequence;
+mod update;
+
+pub use bank::AdapterId;
+pub use blocks::{BLOCK_ROWS, block_table};
+pub use engine::{Engine, Named, Outputs, Run};
+pub use error::EngineError;
+pub use learn::{Gradients, Learner, LearnerOptions, Span};
+pub use options::{Options, PAGE_POSITIONS};
+pub use sequence::SequenceId;

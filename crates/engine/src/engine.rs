@@ -1,0 +1,416 @@
+//! The engine: sequences, loaded adapters, and ragged batches run over both.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use apprentice_graph::{Arena, Backend, Element, Resident, Type};
+use apprentice_models::{Adapter, Model, Request, Want, names};
+
+use crate::assemble::{Arrays, Piece, assemble};
+use crate::bank::{AdapterId, Bank};
+use crate::error::EngineError;
+use crate::options::{HEAD_ROWS, Options, PAGE_POSITIONS, ROWS_ALL_LOGITS, ROWS_CHUNK, ROWS_FEW};
+use crate::pages::Pages;
+use crate::program::{Program, Residents, SiteBinding};
+use crate::sequence::{Sequence, SequenceId};
+
+/// A model at work on a backend.
+pub struct Engine {
+    pub(crate) model: Model,
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) options: Options,
+    pub(crate) residents: Residents,
+    pub(crate) programs: HashMap<Request, Program>,
+    pub(crate) bank: Bank,
+    pools: Vec<Pages>,
+    sequences: HashMap<u32, Sequence>,
+    next_sequence: u32,
+}
+
+/// Rows of one sequence in a batch: the tokens that follow what it holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// The sequence; stands once in a batch.
+    pub sequence: SequenceId,
+    /// Its next tokens, at least one.
+    pub tokens: &'a [u32],
+    /// Which adapter its rows name.
+    pub named: Named,
+    /// Which of its rows give an output.
+    pub outputs: Outputs,
+}
+
+/// Which adapter the rows of a run name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Named {
+    /// None.
+    Nothing,
+    /// Rows from this position of the sequence onwards name this adapter; earlier rows name none.
+    From(usize, AdapterId),
+}
+
+/// Which rows of a run give an output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outputs {
+    /// None.
+    Nothing,
+    /// The last.
+    Last,
+    /// All.
+    All,
+}
+
+impl Engine {
+    /// Puts `model` to work on `backend`. Page pools are made here; weights go to the backend on first use.
+    ///
+    /// # Errors
+    /// Memory that the backend does not get, or a context of 0 positions.
+    pub fn new(model: Model, mut backend: Box<dyn Backend>, options: Options) -> Result<Engine, EngineError> {
+        if options.context == 0 || options.sequences == 0 {
+            return Err(EngineError::Empty { what: "context or sequences" });
+        }
+        if !matches!(options.cache, Element::F32 | Element::F16) {
+            return Err(EngineError::Empty { what: "cache type of float32 or float16" });
+        }
+        let pages = options.pages();
+        let limit = i32::MAX as usize / PAGE_POSITIONS;
+        if pages > limit {
+            return Err(EngineError::Limit { what: "pages", found: pages, limit });
+        }
+        let cells = pages * PAGE_POSITIONS;
+        let mut residents = Residents::default();
+        for group in model.groups() {
+            for layer in &group.layers {
+                for (name, width) in
+                    [(names::keys(*layer), group.head_dim), (names::values(*layer), group.value_dim)]
+                {
+                    let store =
+                        backend.store(&name, &Type::new(options.cache, [cells, group.kv_heads, width]))?;
+                    residents.pools.insert(name, store);
+                }
+            }
+        }
+        let pools = vec![Pages::new(pages); model.groups().len()];
+        Ok(Engine {
+            model,
+            backend,
+            options,
+            residents,
+            programs: HashMap::new(),
+            bank: Bank::default(),
+            pools,
+            sequences: HashMap::new(),
+            next_sequence: 0,
+        })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+    /// What the engine was made for.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+    /// Bytes that the backend holds.
+    pub fn resident(&self) -> Resident {
+        self.backend.resident()
+    }
+
+    /// Loads an adapter that rows may name.
+    pub fn load_adapter(&mut self, adapter: Arc<Adapter>) -> Result<AdapterId, EngineError> {
+        self.bank.add(self.backend.as_mut(), &self.model, adapter)
+    }
+    /// Forgets an adapter. Pages that its rows wrote stay with their sequences.
+    pub fn unload_adapter(&mut self, id: AdapterId) -> Result<(), EngineError> {
+        self.bank.remove(id)
+    }
+    /// The adapter behind a handle.
+    pub fn adapter(&self, id: AdapterId) -> Result<&Arc<Adapter>, EngineError> {
+        self.bank.adapter(id)
+    }
+
+    /// Opens an empty sequence.
+    pub fn open_sequence(&mut self) -> SequenceId {
+        self.next_sequence += 1;
+        self.sequences.insert(self.next_sequence, Sequence::new(self.model.groups().len()));
+        SequenceId(self.next_sequence)
+    }
+    /// Closes a sequence and gives its pages back.
+    pub fn close_sequence(&mut self, id: SequenceId) -> Result<(), EngineError> {
+        let mut sequence = self.sequences.remove(&id.0).ok_or(EngineError::Sequence(id.0))?;
+        sequence.shrink(&mut self.pools, 0);
+        Ok(())
+    }
+    /// Forgets everything past the first `length` tokens.
+    pub fn truncate(&mut self, id: SequenceId, length: usize) -> Result<(), EngineError> {
+        let sequence = self.sequences.get_mut(&id.0).ok_or(EngineError::Sequence(id.0))?;
+        sequence.tokens.truncate(length);
+        let keep = sequence.tokens.len().div_ceil(PAGE_POSITIONS);
+        sequence.shrink(&mut self.pools, keep);
+        Ok(())
+    }
+    /// The tokens of a sequence.
+    pub fn tokens(&self, id: SequenceId) -> Result<&[u32], EngineError> {
+        Ok(&self.sequence(id)?.tokens)
+    }
+
+    /// Keys and values of a sequence as its pages hold them, layer by layer, keys before values, position by position.
+    /// For checks: what learning must not change.
+    pub fn page_contents(&self, id: SequenceId) -> Result<Vec<f32>, EngineError> {
+        let sequence = self.sequence(id)?;
+        let mut contents = Vec::new();
+        for layer in 0..self.model.hyper().layers {
+            let index = self.model.group_of(layer);
+            let group = &self.model.groups()[index];
+            for (name, width) in
+                [(names::keys(layer), group.head_dim), (names::values(layer), group.value_dim)]
+            {
+                let store = self.residents.pools[&name];
+                for position in 0..sequence.tokens.len() {
+                    let mut cell = vec![0.0; group.kv_heads * width];
+                    self.backend.read(store, sequence.cell(index, position) as usize, &mut cell)?;
+                    contents.extend(cell);
+                }
+            }
+        }
+        Ok(contents)
+    }
+
+    /// Runs a batch and returns the logits of its output rows, `[outputs, vocab]`, run after run.
+    ///
+    /// A run longer than a batch is cut; the cut changes no byte.
+    ///
+    /// # Errors
+    /// See [`Engine::greedy`].
+    pub fn logits(&mut self, runs: &[Run<'_>]) -> Result<Vec<f32>, EngineError> {
+        let vocab = self.model.hyper().vocab;
+        let mut logits = Vec::new();
+        self.run(runs, Want::Logits, |engine, program, rows| {
+            let start = logits.len();
+            logits.resize(start + rows * vocab, 0.0);
+            let index = output_index(program, names::LOGITS);
+            Ok(engine.output_f32(program.id, index, &mut logits[start..])?)
+        })?;
+        Ok(logits)
+    }
+
+    /// Runs a batch and returns the most likely token of each output row, run after run.
+    ///
+    /// # Errors
+    /// A sequence that is not open or stands twice, a token outside the vocabulary, an adapter that is not loaded, more
+    /// positions than the context has, too few free pages. Nothing has changed then.
+    pub fn greedy(&mut self, runs: &[Run<'_>]) -> Result<Vec<u32>, EngineError> {
+        let mut tokens = Vec::new();
+        self.run(runs, Want::Greedy, |engine, program, rows| {
+            let mut ids = vec![0f64; rows];
+            let index = output_index(program, names::GREEDY);
+            engine.output_f64(program.id, index, &mut ids)?;
+            tokens.extend(ids.into_iter().map(|id| id as u32));
+            Ok(())
+        })?;
+        Ok(tokens)
+    }
+
+    /// The open sequence behind a handle.
+    pub(crate) fn sequence(&self, id: SequenceId) -> Result<&Sequence, EngineError> {
+        self.sequences.get(&id.0).ok_or(EngineError::Sequence(id.0))
+    }
+
+    /// Checks a batch, gives its sequences pages and runs it in as many cuts as its rows need; all of it or, with an
+    /// error, nothing.
+    fn run(
+        &mut self,
+        runs: &[Run<'_>],
+        want: Want,
+        mut take: impl FnMut(&dyn Backend, &Program, usize) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        self.check(runs)?;
+        let before: Vec<(usize, usize)> = runs
+            .iter()
+            .map(|run| {
+                let sequence = &self.sequences[&run.sequence.0];
+                (sequence.tokens.len(), sequence.tables.first().map_or(0, Vec::len))
+            })
+            .collect();
+        for run in runs {
+            if let Some(sequence) = self.sequences.get_mut(&run.sequence.0) {
+                let missing = sequence.missing(run.tokens.len());
+                sequence.grow(&mut self.pools, missing);
+            }
+        }
+        let result = cuts(runs, want).into_iter().try_for_each(|cut| self.run_cut(&cut, want, &mut take));
+        if result.is_err() {
+            for (run, (length, pages)) in runs.iter().zip(before) {
+                if let Some(sequence) = self.sequences.get_mut(&run.sequence.0) {
+                    sequence.tokens.truncate(length);
+                    sequence.shrink(&mut self.pools, pages);
+                }
+            }
+        }
+        result
+    }
+
+    fn check(&self, runs: &[Run<'_>]) -> Result<(), EngineError> {
+        if runs.is_empty() || runs.iter().any(|run| run.tokens.is_empty()) {
+            return Err(EngineError::Empty { what: "tokens" });
+        }
+        let mut pages = 0;
+        for (index, run) in runs.iter().enumerate() {
+            let sequence = self.sequence(run.sequence)?;
+            if runs[..index].iter().any(|earlier| earlier.sequence == run.sequence) {
+                return Err(EngineError::SequenceTwice(run.sequence.0));
+            }
+            self.check_tokens(run.tokens)?;
+            if let Named::From(_, adapter) = run.named {
+                self.bank.index(adapter)?;
+            }
+            let (found, limit) =
+                (sequence.tokens.len().saturating_add(run.tokens.len()), self.options.context);
+            if found > limit {
+                return Err(EngineError::Context { found, limit });
+            }
+            pages += sequence.missing(run.tokens.len());
+        }
+        let available = self.pools.iter().map(Pages::available).min().unwrap_or(usize::MAX);
+        if pages > available {
+            return Err(EngineError::Limit { what: "pages", found: pages, limit: available });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_tokens(&self, tokens: &[u32]) -> Result<(), EngineError> {
+        let vocab = self.model.hyper().vocab;
+        match tokens.iter().position(|token| *token as usize >= vocab) {
+            Some(index) => Err(EngineError::Token { token: i64::from(tokens[index]), index, vocab }),
+            None => Ok(()),
+        }
+    }
+
+    fn run_cut(
+        &mut self,
+        runs: &[Run<'_>],
+        want: Want,
+        take: &mut impl FnMut(&dyn Backend, &Program, usize) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        let (arrays, request) = self.batch(runs, want)?;
+        if !self.programs.contains_key(&request) {
+            let graph = self.model.graph(&request)?;
+            let backend = self.backend.as_mut();
+            let program = Program::new(backend, &self.model, &mut self.residents, graph, Arena::Serving)?;
+            self.programs.insert(request.clone(), program);
+        }
+        let program = &self.programs[&request];
+        let bank = &self.bank;
+        let site = |site: usize| {
+            let stores = bank.at(site)?;
+            Some(SiteBinding { a: stores.a, b: stores.b, table: &stores.table, scales: &stores.scales })
+        };
+        let bindings = program.bind(&arrays, site, |_| None)?;
+        self.backend.run(program.id, &bindings, &arrays.extents(bank.count()))?;
+        take(self.backend.as_ref(), program, arrays.head.len())?;
+        for run in runs {
+            if let Some(sequence) = self.sequences.get_mut(&run.sequence.0) {
+                sequence.tokens.extend_from_slice(run.tokens);
+            }
+        }
+        Ok(())
+    }
+
+    /// The arrays of a cut that fits a batch, and the request that it fits.
+    fn batch(&self, runs: &[Run<'_>], want: Want) -> Result<(Arrays, Request), EngineError> {
+        let mut pieces = Vec::with_capacity(runs.len());
+        for run in runs {
+            let sequence = self.sequence(run.sequence)?;
+            let first_position = sequence.tokens.len();
+            let named = match run.named {
+                Named::Nothing => vec![-1; run.tokens.len()],
+                Named::From(position, adapter) => {
+                    let index = self.bank.index(adapter)?;
+                    let row = |row: usize| if first_position + row >= position { index } else { -1 };
+                    (0..run.tokens.len()).map(row).collect()
+                }
+            };
+            let head = match run.outputs {
+                Outputs::Nothing => Vec::new(),
+                Outputs::Last => vec![run.tokens.len() - 1],
+                Outputs::All => (0..run.tokens.len()).collect(),
+            };
+            let tables = &sequence.tables;
+            pieces.push(Piece { tokens: run.tokens, first_position, tables, named, head });
+        }
+        let mut arrays = assemble(&pieces, self.model.groups().len());
+        for run in runs {
+            let sequence = self.sequence(run.sequence)?;
+            let first = sequence.tokens.len();
+            for (group, cells) in arrays.cells.iter_mut().enumerate() {
+                cells
+                    .extend((first..first + run.tokens.len()).map(|position| sequence.cell(group, position)));
+            }
+        }
+        let (rows, head_rows) = capacity(arrays.tokens.len(), arrays.head.len());
+        let entries = self.options.pages();
+        let sites = self.bank.sites();
+        let adapted = !sites.is_empty();
+        let request = Request {
+            want,
+            rows,
+            head_rows,
+            sequences: rows,
+            page_entries: entries,
+            cells: self.pools.iter().map(|pool| pool.total() * PAGE_POSITIONS).collect(),
+            cache: self.options.cache,
+            sites,
+            rank_rows: if adapted { self.bank.rank_rows() } else { 0 },
+            adapters: if adapted { crate::options::ADAPTERS_MAX } else { 0 },
+        };
+        Ok((arrays, request))
+    }
+}
+
+/// Rows and head rows of the batch that so many fit.
+fn capacity(rows: usize, head_rows: usize) -> (usize, usize) {
+    match (rows, head_rows) {
+        _ if rows <= ROWS_FEW && head_rows <= HEAD_ROWS => (ROWS_FEW, HEAD_ROWS),
+        _ if head_rows <= HEAD_ROWS => (ROWS_CHUNK, HEAD_ROWS),
+        _ => (ROWS_ALL_LOGITS, ROWS_ALL_LOGITS),
+    }
+}
+
+/// Cuts runs into batches: rows in order, as many as fit. Runs with an output at every row are cut to slices of the head.
+fn cuts<'a>(runs: &[Run<'a>], want: Want) -> Vec<Vec<Run<'a>>> {
+    let heads: usize = runs
+        .iter()
+        .map(|run| match run.outputs {
+            Outputs::Nothing => 0,
+            Outputs::Last => 1,
+            Outputs::All => run.tokens.len(),
+        })
+        .sum();
+    debug_assert!(want != Want::Loss, "losses are learning's");
+    let limit = if heads > HEAD_ROWS { ROWS_ALL_LOGITS } else { ROWS_CHUNK };
+    let mut batches = vec![Vec::new()];
+    let mut room = limit;
+    for run in runs {
+        let mut rest = *run;
+        while rest.tokens.len() > room {
+            if room > 0 {
+                let (now, later) = rest.tokens.split_at(room);
+                let outputs = if rest.outputs == Outputs::Last { Outputs::Nothing } else { rest.outputs };
+                batches.last_mut().expect("there is a batch").push(Run { tokens: now, outputs, ..rest });
+                rest.tokens = later;
+            }
+            batches.push(Vec::new());
+            room = limit;
+        }
+        room -= rest.tokens.len();
+        batches.last_mut().expect("there is a batch").push(rest);
+    }
+    batches.retain(|batch| !batch.is_empty());
+    batches
+}
+
+/// Index of an output that the request asked for.
+pub(crate) fn output_index(program: &Program, name: &str) -> usize {
+    program.graph.output(name).map_or(usize::MAX, |(index, _)| index)
+}

@@ -1,0 +1,491 @@
+//! Learning: one optimiser step of an adapter on labelled spans, all or nothing.
+//!
+//! A learner holds two generations of its matrices and moments. A step reads one and writes the other; swapping which is
+//! which is the commit. Sequences are only read: the context of a span is the constant pages of its sequence, and the
+//! span's own keys and values never leave the run.
+
+use std::collections::HashMap;
+
+use apprentice_graph::{Arena, Bound, Extents, Graph, ProgramId, StoreId, Type};
+use apprentice_models::{Adapter, AdapterRows, Pair, Request, Want, names};
+
+use crate::assemble::{Arrays, Piece, assemble};
+use crate::bank::check_pairs;
+use crate::blocks::BLOCK_ROWS;
+use crate::engine::{Engine, output_index};
+use crate::error::EngineError;
+use crate::options::LEARN_ROWS_MAX;
+use crate::program::{Program, SiteBinding};
+use crate::sequence::SequenceId;
+use crate::update::{
+    LIMIT, SCALARS, SQUARES, Trained, UpdateNames, gradient, gradient_graph, trained, update_graph,
+};
+
+/// Settings of AdamW and clipping. Defaults are PyTorch's, with a learning rate that LoRA takes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LearnerOptions {
+    /// Learning rate.
+    pub learning_rate: f64,
+    /// Decay rates of the moments.
+    pub betas: (f64, f64),
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Norm that gradients are clipped to; `None`: not clipped.
+    pub clip_norm: Option<f64>,
+}
+
+impl Default for LearnerOptions {
+    fn default() -> LearnerOptions {
+        LearnerOptions {
+            learning_rate: 2e-3,
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.01,
+            clip_norm: Some(1.0),
+        }
+    }
+}
+
+/// Rows to learn from: consecutive positions of one sequence, all of them on the adapter in training.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    /// The sequence whose pages hold every position before `first_position`, as served; `None` where there are none.
+    pub context: Option<SequenceId>,
+    /// Position of the first row. For a reply in positions `[p0, p1)` that is `p0 - 1`.
+    pub first_position: usize,
+    /// Token of each row.
+    pub tokens: &'a [u32],
+    /// The token that each row should predict, or -1.
+    pub labels: &'a [i32],
+    /// Weight of each row; `None`: 1.
+    pub weights: Option<&'a [f32]>,
+}
+
+/// What one gradient gave.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Gradients {
+    /// Mean loss over the labelled rows, in nats.
+    pub loss: f64,
+    /// Norm of all gradients, before clipping.
+    pub norm: f64,
+    /// Labelled rows.
+    pub labelled: usize,
+}
+
+/// An adapter in training.
+pub struct Learner {
+    pairs: Vec<PairShape>,
+    rows: AdapterRows,
+    rank_rows: usize,
+    matrices: Vec<Trained>,
+    stores: HashMap<String, Matrix>,
+    current: usize,
+    programs: HashMap<Request, Program>,
+    update: (ProgramId, Graph),
+    tables: Vec<[i32; 2]>,
+    scales: Vec<[f32; 1]>,
+    options: LearnerOptions,
+    steps: u64,
+    powers: (f64, f64),
+    squares: Option<f64>,
+}
+
+struct PairShape {
+    site: usize,
+    rank: usize,
+    scale: f32,
+}
+
+/// Stores of one trained matrix.
+struct Matrix {
+    gradient: StoreId,
+    generations: [Generation; 2],
+}
+
+#[derive(Clone, Copy)]
+struct Generation {
+    parameter: StoreId,
+    moment: StoreId,
+    square: StoreId,
+}
+
+impl Engine {
+    /// Takes a copy of `adapter` into training.
+    ///
+    /// # Errors
+    /// Pairs that do not fit the model; memory that the backend does not get.
+    pub fn start_learner(
+        &mut self,
+        adapter: &Adapter,
+        options: LearnerOptions,
+    ) -> Result<Learner, EngineError> {
+        check_pairs(&self.model, adapter)?;
+        let rank_rows = adapter.rank();
+        let request = Request {
+            want: Want::Loss,
+            rows: 0,
+            head_rows: 0,
+            sequences: 0,
+            page_entries: 0,
+            cells: Vec::new(),
+            cache: self.options.cache,
+            sites: adapter.pairs.iter().map(|pair| pair.site).collect(),
+            rank_rows,
+            adapters: 1,
+        };
+        let matrices = trained(&self.model, &request);
+        let backend = self.backend.as_mut();
+        let mut stores = HashMap::new();
+        for matrix in &matrices {
+            let mut store = || backend.store(&matrix.name, &matrix.ty);
+            let gradient = store()?;
+            let mut generation = || {
+                Ok::<_, EngineError>(Generation { parameter: store()?, moment: store()?, square: store()? })
+            };
+            let generations = [generation()?, generation()?];
+            stores.insert(matrix.name.clone(), Matrix { gradient, generations });
+        }
+        for pair in &adapter.pairs {
+            let site = &self.model.sites()[pair.site].name;
+            for (name, values) in [(names::adapter_a(site), &pair.a), (names::adapter_b(site), &pair.b)] {
+                backend.write(stores[&name].generations[0].parameter, 0, values)?;
+            }
+        }
+        let update = update_graph(&matrices)?;
+        let update = (backend.compile(&update, Arena::Learning)?, update);
+        Ok(Learner {
+            tables: adapter.pairs.iter().map(|pair| [0, pair.rank as i32]).collect(),
+            scales: adapter.pairs.iter().map(|pair| [pair.scale]).collect(),
+            pairs: adapter
+                .pairs
+                .iter()
+                .map(|pair| PairShape { site: pair.site, rank: pair.rank, scale: pair.scale })
+                .collect(),
+            rows: adapter.rows.clone(),
+            rank_rows,
+            matrices,
+            stores,
+            current: 0,
+            programs: HashMap::new(),
+            update,
+            options,
+            steps: 0,
+            powers: (1.0, 1.0),
+            squares: None,
+        })
+    }
+
+    /// Gives back what a learner holds.
+    pub fn end_learner(&mut self, learner: Learner) {
+        for matrix in learner.stores.into_values() {
+            self.backend.release(matrix.gradient);
+            for generation in matrix.generations {
+                self.backend.release(generation.parameter);
+                self.backend.release(generation.moment);
+                self.backend.release(generation.square);
+            }
+        }
+        for program in learner.programs.into_values() {
+            self.backend.discard(program.id);
+        }
+        self.backend.discard(learner.update.0);
+    }
+
+    /// Loss and gradients of the spans: the gradients stay with the learner until the next call.
+    ///
+    /// # Errors
+    /// Spans that do not fit their sequences or hold no label, labels outside the vocabulary, too many rows; a loss or
+    /// gradient that is not finite, by the name of the first such tensor.
+    pub fn gradients(&mut self, learner: &mut Learner, spans: &[Span<'_>]) -> Result<Gradients, EngineError> {
+        learner.squares = None;
+        self.check_spans(spans)?;
+        let (arrays, weights, denominator) = self.learning_arrays(spans)?;
+        let request = self.learning_request(learner, &arrays);
+        if !learner.programs.contains_key(&request) {
+            let graph = gradient_graph(&self.model, &request)?;
+            let backend = self.backend.as_mut();
+            let program = Program::new(backend, &self.model, &mut self.residents, graph, Arena::Learning)?;
+            learner.programs.insert(request.clone(), program);
+        }
+        let program = &learner.programs[&request];
+        let bindings = program.bind(
+            &arrays,
+            |site| learner.site(&self.model.sites()[site].name, site),
+            |name| learner.gradient_store(name),
+        )?;
+        self.backend.run(program.id, &bindings, &arrays.extents(1))?;
+        let mut losses = vec![0f64; arrays.head.len()];
+        self.backend.output_f64(program.id, output_index(program, names::LOSS), &mut losses)?;
+        let mut squares = [0f64];
+        self.backend.output_f64(program.id, output_index(program, SQUARES), &mut squares)?;
+        let loss = weighted_loss(&losses, &weights, &arrays.labelled_blocks) / denominator;
+        if !loss.is_finite() {
+            return Err(EngineError::NotFinite { tensor: "loss".to_owned() });
+        }
+        if !squares[0].is_finite() {
+            return Err(EngineError::NotFinite { tensor: self.first_not_finite(learner)? });
+        }
+        learner.squares = Some(squares[0]);
+        Ok(Gradients { loss, norm: squares[0].sqrt(), labelled: losses.len() })
+    }
+
+    /// Takes the optimiser step of the last [`Engine::gradients`].
+    ///
+    /// # Errors
+    /// No gradients since the last step.
+    pub fn update(&mut self, learner: &mut Learner) -> Result<(), EngineError> {
+        let squares = [learner.squares.ok_or(EngineError::Empty { what: "gradients" })?];
+        let options = learner.options;
+        let powers = (learner.powers.0 * options.betas.0, learner.powers.1 * options.betas.1);
+        let scalars = scalars(&options, powers);
+        let limit = [options.clip_norm.map_or(f32::INFINITY, |norm| norm as f32)];
+        let (program, graph) = &learner.update;
+        let bindings = graph
+            .bindings()
+            .iter()
+            .map(|binding| match binding.name.as_str() {
+                SQUARES => Ok(Bound::F64(&squares)),
+                LIMIT => Ok(Bound::F32(&limit)),
+                SCALARS => Ok(Bound::F32(&scalars)),
+                name => {
+                    learner.update_store(name).map(Bound::Store).ok_or(EngineError::Empty { what: "store" })
+                }
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        self.backend.run(*program, &bindings, &Extents::default())?;
+        learner.current = 1 - learner.current;
+        learner.powers = powers;
+        learner.steps += 1;
+        learner.squares = None;
+        Ok(())
+    }
+
+    /// One step: [`Engine::gradients`], then [`Engine::update`].
+    pub fn learn(&mut self, learner: &mut Learner, spans: &[Span<'_>]) -> Result<Gradients, EngineError> {
+        let gradients = self.gradients(learner, spans)?;
+        self.update(learner)?;
+        Ok(gradients)
+    }
+
+    /// The adapter as it stands after the steps taken.
+    pub fn learnt(&self, learner: &Learner) -> Result<Adapter, EngineError> {
+        let pairs = self.read_pairs(learner, |matrix| matrix.generations[learner.current].parameter)?;
+        Ok(Adapter { pairs, rows: learner.rows.clone() })
+    }
+
+    /// The gradients of the last [`Engine::gradients`], before clipping, in the shape of an adapter.
+    pub fn read_gradients(&self, learner: &Learner) -> Result<Vec<Pair>, EngineError> {
+        self.read_pairs(learner, |matrix| matrix.gradient)
+    }
+
+    fn read_pairs(
+        &self,
+        learner: &Learner,
+        store: impl Fn(&Matrix) -> StoreId,
+    ) -> Result<Vec<Pair>, EngineError> {
+        let pairs = learner.pairs.iter().map(|pair| {
+            let site = &self.model.sites()[pair.site];
+            let read = |name: String, width: usize| {
+                let mut values = vec![0.0; pair.rank * width];
+                self.backend.read(store(&learner.stores[&name]), 0, &mut values)?;
+                Ok::<_, EngineError>(values)
+            };
+            let a = read(names::adapter_a(&site.name), site.input)?;
+            let b = read(names::adapter_b(&site.name), site.output)?;
+            Ok(Pair { site: pair.site, rank: pair.rank, scale: pair.scale, a, b })
+        });
+        pairs.collect()
+    }
+
+    fn check_spans(&self, spans: &[Span<'_>]) -> Result<(), EngineError> {
+        if spans.is_empty() {
+            return Err(EngineError::Empty { what: "spans" });
+        }
+        let vocab = self.model.hyper().vocab;
+        let (mut rows, mut labelled) = (0usize, 0);
+        for span in spans {
+            let position = span.first_position;
+            let lengths = [("labels", Some(span.labels.len())), ("weights", span.weights.map(<[f32]>::len))];
+            for (what, found) in lengths {
+                if let Some(found) = found.filter(|found| *found != span.tokens.len()) {
+                    return Err(EngineError::Length {
+                        what,
+                        expected: span.tokens.len(),
+                        of: "tokens",
+                        found,
+                    });
+                }
+            }
+            if span.tokens.is_empty() {
+                return Err(EngineError::Span { position, reason: "it has no rows" });
+            }
+            self.check_tokens(span.tokens)?;
+            let held =
+                span.context.map_or(Ok(0), |id| self.sequence(id).map(|sequence| sequence.tokens.len()))?;
+            if position > held {
+                return Err(EngineError::Span {
+                    position,
+                    reason: "its context is not in the sequence's pages",
+                });
+            }
+            let (found, limit) = (position.saturating_add(span.tokens.len()), self.options.context);
+            if found > limit {
+                return Err(EngineError::Context { found, limit });
+            }
+            for (index, label) in span.labels.iter().enumerate() {
+                if *label < -1 || usize::try_from(*label).is_ok_and(|label| label >= vocab) {
+                    return Err(EngineError::Token { token: i64::from(*label), index, vocab });
+                }
+            }
+            if let Some(index) = span.weights.and_then(|weights| weights.iter().position(|w| !w.is_finite()))
+            {
+                return Err(EngineError::NotFinite { tensor: format!("weight of row {index}") });
+            }
+            rows += span.tokens.len();
+            labelled += span.labels.iter().filter(|label| **label >= 0).count();
+        }
+        if labelled == 0 {
+            return Err(EngineError::Empty { what: "labels" });
+        }
+        if rows > LEARN_ROWS_MAX {
+            return Err(EngineError::Limit {
+                what: "rows of a learning step",
+                found: rows,
+                limit: LEARN_ROWS_MAX,
+            });
+        }
+        Ok(())
+    }
+
+    /// The arrays of the spans, the weight of each labelled row, and the denominator of the mean.
+    fn learning_arrays(&self, spans: &[Span<'_>]) -> Result<(Arrays, Vec<f64>, f64), EngineError> {
+        let mut pieces = Vec::with_capacity(spans.len());
+        let (mut labels, mut weights) = (Vec::new(), Vec::new());
+        for span in spans {
+            let head: Vec<usize> = (0..span.labels.len()).filter(|row| span.labels[*row] >= 0).collect();
+            labels.extend(head.iter().map(|row| span.labels[*row]));
+            weights
+                .extend(head.iter().map(|row| span.weights.map_or(1.0, |weights| f64::from(weights[*row]))));
+            let tables = match span.context {
+                Some(id) => self.sequence(id)?.tables.as_slice(),
+                None => &[],
+            };
+            let named = vec![0; span.tokens.len()];
+            pieces.push(Piece {
+                tokens: span.tokens,
+                first_position: span.first_position,
+                tables,
+                named,
+                head,
+            });
+        }
+        let mut arrays = assemble(&pieces, self.model.groups().len());
+        let denominator = weights.len() as f64;
+        arrays.labels = labels;
+        arrays.factors = weights.iter().map(|weight| (weight / denominator) as f32).collect();
+        Ok((arrays, weights, denominator))
+    }
+
+    fn learning_request(&self, learner: &Learner, arrays: &Arrays) -> Request {
+        let entries = arrays.pages.first().map_or(0, Vec::len);
+        Request {
+            want: Want::Loss,
+            rows: arrays.tokens.len().next_multiple_of(BLOCK_ROWS),
+            head_rows: arrays.head.len().next_multiple_of(BLOCK_ROWS / 4),
+            sequences: (arrays.sequences.len() / 4).next_power_of_two(),
+            page_entries: entries.next_multiple_of(BLOCK_ROWS / 4).max(1),
+            cells: vec![self.options.pages() * crate::options::PAGE_POSITIONS; self.model.groups().len()],
+            cache: self.options.cache,
+            sites: learner.pairs.iter().map(|pair| pair.site).collect(),
+            rank_rows: learner.rank_rows,
+            adapters: 1,
+        }
+    }
+
+    fn first_not_finite(&self, learner: &Learner) -> Result<String, EngineError> {
+        for matrix in &learner.matrices {
+            let mut values = vec![0.0; matrix.ty.shape.count().unwrap_or(0)];
+            self.backend.read(learner.stores[&matrix.name].gradient, 0, &mut values)?;
+            if values.iter().any(|value| !value.is_finite()) {
+                return Ok(gradient(&matrix.name));
+            }
+        }
+        Ok("norm of the gradients".to_owned())
+    }
+}
+
+impl Learner {
+    /// Optimiser steps taken.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn site(&self, name: &str, site: usize) -> Option<SiteBinding<'_>> {
+        let index = self.pairs.iter().position(|pair| pair.site == site)?;
+        Some(SiteBinding {
+            a: self.stores.get(&names::adapter_a(name))?.generations[self.current].parameter,
+            b: self.stores.get(&names::adapter_b(name))?.generations[self.current].parameter,
+            table: &self.tables[index],
+            scales: &self.scales[index],
+        })
+    }
+
+    fn gradient_store(&self, name: &str) -> Option<StoreId> {
+        let matrix = self.matrices.iter().find(|matrix| gradient(&matrix.name) == name)?;
+        Some(self.stores[&matrix.name].gradient)
+    }
+
+    /// The store behind a name of the update program.
+    fn update_store(&self, name: &str) -> Option<StoreId> {
+        let (now, next) = (self.current, 1 - self.current);
+        let matrix = self.matrices.iter().find(|matrix| name.starts_with(matrix.name.as_str()))?;
+        let stores = &self.stores[&matrix.name];
+        let at = UpdateNames::new(&matrix.name);
+        match name {
+            _ if name == matrix.name => Some(stores.generations[now].parameter),
+            _ if name == gradient(&matrix.name) => Some(stores.gradient),
+            _ if name == at.moment => Some(stores.generations[now].moment),
+            _ if name == at.square => Some(stores.generations[now].square),
+            _ if name == at.next => Some(stores.generations[next].parameter),
+            _ if name == at.next_moment => Some(stores.generations[next].moment),
+            _ if name == at.next_square => Some(stores.generations[next].square),
+            _ => None,
+        }
+    }
+}
+
+/// What AdamW takes, computed in float64 and rounded once; `powers` are `b1^t` and `b2^t`.
+fn scalars(options: &LearnerOptions, powers: (f64, f64)) -> [f32; 8] {
+    let (b1, b2) = options.betas;
+    [
+        options.learning_rate * options.weight_decay,
+        b1,
+        1.0 - b1,
+        b2,
+        1.0 - b2,
+        options.learning_rate / (1.0 - powers.0),
+        (1.0 - powers.1).sqrt(),
+        options.eps,
+    ]
+    .map(|scalar| scalar as f32)
+}
+
+/// The sum of weight times loss in float64: a chain a block of labelled rows, blocks in the order of their table.
+fn weighted_loss(losses: &[f64], weights: &[f64], blocks: &[i32]) -> f64 {
+    let block = |entry: &[i32]| {
+        let (first, rows) = (entry[0] as usize, entry[1] as usize);
+        (first..first + rows).fold(0.0, |sum, row| sum + weights[row] * losses[row])
+    };
+    blocks.chunks_exact(2).fold(0.0, |total, entry| total + block(entry))
+}
+
+/// A type of a learner's stores, for those who account for memory.
+impl Learner {
+    /// Bytes of all stores of a learner.
+    pub fn bytes(&self) -> u64 {
+        let one = |ty: &Type| ty.bytes().unwrap_or(0) as u64 * 7;
+        self.matrices.iter().map(|matrix| one(&matrix.ty)).sum()
+    }
+}

@@ -1,0 +1,36 @@
+//! Sizes that an engine is made for, and the limits of its batches.
+
+use apprentice_graph::Element;
+
+/// Positions of a page.
+pub const PAGE_POSITIONS: usize = 64;
+/// Rows of the small serving batch.
+pub(crate) const ROWS_FEW: usize = 16;
+/// Rows of the large serving batch.
+pub(crate) const ROWS_CHUNK: usize = 512;
+/// Rows of a batch in which every row gives logits: a slice of 64 rows of the vocabulary is what memory allows everywhere.
+pub(crate) const ROWS_ALL_LOGITS: usize = 64;
+/// Rows of the head in the serving batches.
+pub(crate) const HEAD_ROWS: usize = 16;
+/// Adapters that may be loaded at a time.
+pub(crate) const ADAPTERS_MAX: usize = 64;
+/// Rows that one learning step takes in one graph.
+pub(crate) const LEARN_ROWS_MAX: usize = 4096;
+
+/// What an engine is made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Element of pages: float32 or float16.
+    pub cache: Element,
+    /// Positions that a sequence may have.
+    pub context: usize,
+    /// Sequences that may be open, each with its full context.
+    pub sequences: usize,
+}
+
+impl Options {
+    /// Pages of each layer group.
+    pub(crate) fn pages(&self) -> usize {
+        self.context.div_ceil(PAGE_POSITIONS).saturating_mul(self.sequences)
+    }
+}
