@@ -20,13 +20,18 @@ impl Block<84, 256> for Q2K {
     fn decode(block: &[u8; 84], out: &mut [f32; 256]) {
         let scales = field::<16>(block, 0);
         let (d, dmin) = (scale(block, 80), scale(block, 82));
-        let (groups, _) = out.as_chunks_mut::<16>();
-        for (j, (group, packed)) in groups.iter_mut().zip(scales).enumerate() {
-            let (half, quarter, side) = (j / 8, j % 8 / 2, j % 2);
-            let quants = field::<16>(block, 16 + 32 * half + 16 * side);
-            let (step, minimum) = (d * f32::from(packed & 15), dmin * f32::from(packed >> 4));
-            for (out, byte) in group.iter_mut().zip(quants) {
-                *out = step * f32::from(byte >> (2 * quarter) & 3) - minimum;
+        let (halves, _) = out.as_chunks_mut::<128>();
+        for (half, out) in halves.iter_mut().enumerate() {
+            for side in 0..2 {
+                let quants = field::<16>(block, 16 + 32 * half + 16 * side);
+                for quarter in 0..4 {
+                    let packed = scales[8 * half + 2 * quarter + side];
+                    let (step, minimum) = (d * f32::from(packed & 15), dmin * f32::from(packed >> 4));
+                    let out = &mut out[32 * quarter + 16 * side..][..16];
+                    for (out, byte) in out.iter_mut().zip(quants) {
+                        *out = step * f32::from(byte >> (2 * quarter) & 3) - minimum;
+                    }
+                }
             }
         }
     }

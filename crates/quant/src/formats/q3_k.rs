@@ -21,16 +21,19 @@ impl Block<110, 256> for Q3K {
     fn decode(block: &[u8; 110], out: &mut [f32; 256]) {
         let scales = signed_scales(field(block, 96));
         let d = scale(block, 108);
-        let (groups, _) = out.as_chunks_mut::<16>();
-        for (j, (group, scale)) in groups.iter_mut().zip(scales).enumerate() {
-            let (half, quarter, side) = (j / 8, j % 8 / 2, j % 2);
-            let high = field::<16>(block, 16 * side);
-            let low = field::<16>(block, 32 + 32 * half + 16 * side);
-            let step = d * f32::from(scale);
-            for (out, (high, low)) in group.iter_mut().zip(high.iter().zip(low)) {
-                let third = high >> (4 * half + quarter) & 1;
-                let code = (low >> (2 * quarter) & 3) | third << 2;
-                *out = step * f32::from(code as i8 - 4);
+        let (halves, _) = out.as_chunks_mut::<128>();
+        for (half, out) in halves.iter_mut().enumerate() {
+            for side in 0..2 {
+                let high = field::<16>(block, 16 * side).map(|byte| byte >> (4 * half));
+                let low = field::<16>(block, 32 + 32 * half + 16 * side);
+                for quarter in 0..4 {
+                    let step = d * f32::from(scales[8 * half + 2 * quarter + side]);
+                    let out = &mut out[32 * quarter + 16 * side..][..16];
+                    for (out, (high, low)) in out.iter_mut().zip(high.iter().zip(low)) {
+                        let code = (low >> (2 * quarter) & 3) | (high >> quarter & 1) << 2;
+                        *out = step * f32::from(code as i8 - 4);
+                    }
+                }
             }
         }
     }

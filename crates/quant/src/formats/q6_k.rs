@@ -20,15 +20,19 @@ impl Block<210, 256> for Q6K {
     fn decode(block: &[u8; 210], out: &mut [f32; 256]) {
         let scales = field::<16>(block, 192);
         let d = scale(block, 208);
-        let (groups, _) = out.as_chunks_mut::<16>();
-        for (j, (group, &scale)) in groups.iter_mut().zip(scales).enumerate() {
-            let (half, quarter, side) = (j / 8, j % 8 / 2, j % 2);
-            let low = field::<16>(block, 64 * half + 32 * (quarter % 2) + 16 * side);
-            let high = field::<16>(block, 128 + 32 * half + 16 * side);
-            let step = d * f32::from(scale as i8);
-            for (out, (low, high)) in group.iter_mut().zip(low.iter().zip(high)) {
-                let code = (low >> (4 * (quarter / 2)) & 15) | (high >> (2 * quarter) & 3) << 4;
-                *out = step * f32::from(code as i8 - 32);
+        let (halves, _) = out.as_chunks_mut::<128>();
+        for (half, out) in halves.iter_mut().enumerate() {
+            for side in 0..2 {
+                let low = [0, 32].map(|start| field::<16>(block, 64 * half + start + 16 * side));
+                let high = field::<16>(block, 128 + 32 * half + 16 * side);
+                for quarter in 0..4 {
+                    let step = d * f32::from(scales[8 * half + 2 * quarter + side] as i8);
+                    let out = &mut out[32 * quarter + 16 * side..][..16];
+                    for (out, (low, high)) in out.iter_mut().zip(low[quarter % 2].iter().zip(high)) {
+                        let code = (low >> (4 * (quarter / 2)) & 15) | (high >> (2 * quarter) & 3) << 4;
+                        *out = step * f32::from(code as i8 - 32);
+                    }
+                }
             }
         }
     }
