@@ -1,1 +1,22 @@
-//! Placeholder, replaced by the crate's first content.
+//! Model families over GGUF files: what tensors a family has, how its forward pass reads as a graph, and adapter files.
+//!
+//! Invariants: only this crate knows tensor names, row orders and architectures; a family is one file and one line in
+//! [`list`]; nothing here computes with activations.
+#![forbid(unsafe_code)]
+
+mod error;
+mod family;
+mod forward;
+mod hyper;
+pub mod list;
+mod llama;
+mod model;
+pub mod names;
+mod table;
+
+pub use error::ModelError;
+pub use family::Family;
+pub use forward::{Request, Want};
+pub use hyper::{Hyper, LayerAttention, Rope};
+pub use model::{LayerGroup, Model, Site};
+pub use table::{Dim, Role, RowOrder, TensorRow};

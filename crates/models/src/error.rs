@@ -1,0 +1,78 @@
+//! Why a model was refused.
+
+use apprentice_gguf::GgufError;
+use apprentice_graph::{ErrorKind, GraphError};
+
+/// Why a model was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The file.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// A family that is not built.
+    #[error("architecture {found:?} is not supported; supported are {known}")]
+    Architecture {
+        /// What the file names.
+        found: String,
+        /// The families of [`crate::list`].
+        known: String,
+    },
+    /// A hyper-parameter that is missing.
+    #[error("metadata {key:?}: missing")]
+    KeyMissing {
+        /// The key.
+        key: String,
+    },
+    /// A hyper-parameter with a value that cannot be.
+    #[error("metadata {key:?}: expected {expected}, found {found}")]
+    Key {
+        /// The key.
+        key: String,
+        /// What would be accepted.
+        expected: String,
+        /// What stands there.
+        found: String,
+    },
+    /// A tensor that the family needs.
+    #[error("tensor {name:?}: missing")]
+    TensorMissing {
+        /// Its name.
+        name: String,
+    },
+    /// A tensor that the family does not know.
+    #[error("tensor {name:?}: unknown to architecture {architecture:?}")]
+    TensorUnknown {
+        /// Its name.
+        name: String,
+        /// The family.
+        architecture: &'static str,
+    },
+    /// A tensor of another shape or element than the family wants.
+    #[error("tensor {name:?}: expected {expected}, found {found}")]
+    Tensor {
+        /// Its name.
+        name: String,
+        /// What the family wants.
+        expected: String,
+        /// What the file has.
+        found: String,
+    },
+    /// The graph.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+impl ModelError {
+    /// What kind of error this is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            ModelError::Gguf(error) => error.kind(),
+            ModelError::Architecture { .. } => ErrorKind::Unsupported,
+            ModelError::KeyMissing { .. } | ModelError::TensorMissing { .. } => ErrorKind::Missing,
+            ModelError::Key { .. } | ModelError::TensorUnknown { .. } | ModelError::Tensor { .. } => {
+                ErrorKind::Input
+            }
+            ModelError::Graph(error) => error.kind(),
+        }
+    }
+}
