@@ -12,6 +12,7 @@ pub mod list;
 mod llama;
 mod model;
 pub mod names;
+mod qwen2;
 mod table;
 
 pub use error::ModelError;

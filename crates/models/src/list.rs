@@ -1,10 +1,10 @@
 //! The families. A new one is its file and one line here.
 
 use crate::family::Family;
-use crate::llama;
+use crate::{llama, qwen2};
 
 /// Every family.
-pub const FAMILIES: &[Family] = &[llama::LLAMA];
+pub const FAMILIES: &[Family] = &[llama::LLAMA, qwen2::QWEN2];
 
 /// The family called `architecture`.
 pub fn family(architecture: &str) -> Option<&'static Family> {
