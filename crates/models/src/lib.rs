@@ -13,6 +13,7 @@ mod llama;
 mod model;
 pub mod names;
 mod qwen2;
+mod qwen3;
 mod table;
 
 pub use error::ModelError;
