@@ -7,6 +7,7 @@
 mod error;
 mod family;
 mod forward;
+mod gemma3;
 mod hyper;
 pub mod list;
 mod llama;
