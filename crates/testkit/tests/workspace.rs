@@ -166,12 +166,8 @@ impl Workspace {
     fn read() -> Self {
         let metadata = metadata();
         let packages = metadata["packages"].as_array().expect("packages");
-        let member_ids: BTreeSet<&str> = metadata["workspace_members"]
-            .as_array()
-            .expect("workspace_members")
-            .iter()
-            .map(|id| text(id))
-            .collect();
+        let member_ids: BTreeSet<&str> =
+            metadata["workspace_members"].as_array().expect("workspace_members").iter().map(text).collect();
         let (inside, outside): (Vec<&Value>, Vec<&Value>) =
             packages.iter().partition(|package| member_ids.contains(text(&package["id"])));
         let folders: BTreeMap<&str, String> =
