@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use apprentice_graph::{Arena, Bound, Extents, Graph, ProgramId, StoreId, Type};
+use apprentice_graph::{Arena, Bound, Extents, Graph, ProgramId, StoreId};
 use apprentice_models::{Adapter, AdapterRows, Pair, Request, Want, names};
 
 use crate::assemble::{Arrays, Piece, assemble};
@@ -80,7 +80,10 @@ pub struct Learner {
     rows: AdapterRows,
     rank_rows: usize,
     matrices: Vec<Trained>,
-    stores: HashMap<String, Matrix>,
+    /// Stores of each matrix, in the order of `matrices`.
+    stores: Vec<Matrix>,
+    /// What every store is called in the graphs: the matrix that it belongs to and which of its stores it is.
+    names: HashMap<String, (usize, Part)>,
     current: usize,
     programs: HashMap<Request, Program>,
     update: (ProgramId, Graph),
@@ -102,6 +105,18 @@ struct PairShape {
 struct Matrix {
     gradient: StoreId,
     generations: [Generation; 2],
+}
+
+/// Which store of a matrix.
+#[derive(Clone, Copy)]
+enum Part {
+    Parameter,
+    Gradient,
+    Moment,
+    Square,
+    Next,
+    NextMoment,
+    NextSquare,
 }
 
 #[derive(Clone, Copy)]
@@ -137,7 +152,7 @@ impl Engine {
         };
         let matrices = trained(&self.model, &request);
         let backend = self.backend.as_mut();
-        let mut stores = HashMap::new();
+        let mut stores = Vec::new();
         for matrix in &matrices {
             let mut store = || backend.store(&matrix.name, &matrix.ty);
             let gradient = store()?;
@@ -145,12 +160,13 @@ impl Engine {
                 Ok::<_, EngineError>(Generation { parameter: store()?, moment: store()?, square: store()? })
             };
             let generations = [generation()?, generation()?];
-            stores.insert(matrix.name.clone(), Matrix { gradient, generations });
+            stores.push(Matrix { gradient, generations });
         }
+        let names = store_names(&matrices);
         for pair in &adapter.pairs {
             let site = &self.model.sites()[pair.site].name;
             for (name, values) in [(names::adapter_a(site), &pair.a), (names::adapter_b(site), &pair.b)] {
-                backend.write(stores[&name].generations[0].parameter, 0, values)?;
+                backend.write(stores[names[&name].0].generations[0].parameter, 0, values)?;
             }
         }
         let update = update_graph(&matrices)?;
@@ -167,6 +183,7 @@ impl Engine {
             rank_rows,
             matrices,
             stores,
+            names,
             current: 0,
             programs: HashMap::new(),
             update,
@@ -179,7 +196,7 @@ impl Engine {
 
     /// Gives back what a learner holds.
     pub fn end_learner(&mut self, learner: Learner) {
-        for matrix in learner.stores.into_values() {
+        for matrix in learner.stores {
             self.backend.release(matrix.gradient);
             for generation in matrix.generations {
                 self.backend.release(generation.parameter);
@@ -213,7 +230,7 @@ impl Engine {
         let bindings = program.bind(
             &arrays,
             |site| learner.site(&self.model.sites()[site].name, site),
-            |name| learner.gradient_store(name),
+            |name| learner.store(name),
         )?;
         self.backend.run(program.id, &bindings, &arrays.extents(1))?;
         let mut losses = vec![0f64; arrays.head.len()];
@@ -249,9 +266,7 @@ impl Engine {
                 SQUARES => Ok(Bound::F64(&squares)),
                 LIMIT => Ok(Bound::F32(&limit)),
                 SCALARS => Ok(Bound::F32(&scalars)),
-                name => {
-                    learner.update_store(name).map(Bound::Store).ok_or(EngineError::Empty { what: "store" })
-                }
+                name => learner.store(name).map(Bound::Store).ok_or(EngineError::Empty { what: "store" }),
             })
             .collect::<Result<Vec<_>, _>>()?;
         self.backend.run(*program, &bindings, &Extents::default())?;
@@ -289,7 +304,7 @@ impl Engine {
             let site = &self.model.sites()[pair.site];
             let read = |name: String, width: usize| {
                 let mut values = vec![0.0; pair.rank * width];
-                self.backend.read(store(&learner.stores[&name]), 0, &mut values)?;
+                self.backend.read(store(&learner.stores[learner.names[&name].0]), 0, &mut values)?;
                 Ok::<_, EngineError>(values)
             };
             let a = read(names::adapter_a(&site.name), site.input)?;
@@ -405,9 +420,9 @@ impl Engine {
     }
 
     fn first_not_finite(&self, learner: &Learner) -> Result<String, EngineError> {
-        for matrix in &learner.matrices {
+        for (matrix, stores) in learner.matrices.iter().zip(&learner.stores) {
             let mut values = vec![0.0; matrix.ty.shape.count().unwrap_or(0)];
-            self.backend.read(learner.stores[&matrix.name].gradient, 0, &mut values)?;
+            self.backend.read(stores.gradient, 0, &mut values)?;
             if values.iter().any(|value| !value.is_finite()) {
                 return Ok(gradient(&matrix.name));
             }
@@ -422,38 +437,54 @@ impl Learner {
         self.steps
     }
 
+    /// Bytes of all its stores.
+    pub fn bytes(&self) -> u64 {
+        let stores_of_a_matrix = 7;
+        self.matrices.iter().map(|matrix| matrix.ty.bytes().unwrap_or(0) as u64 * stores_of_a_matrix).sum()
+    }
+
     fn site(&self, name: &str, site: usize) -> Option<SiteBinding<'_>> {
         let index = self.pairs.iter().position(|pair| pair.site == site)?;
         Some(SiteBinding {
-            a: self.stores.get(&names::adapter_a(name))?.generations[self.current].parameter,
-            b: self.stores.get(&names::adapter_b(name))?.generations[self.current].parameter,
+            a: self.store(&names::adapter_a(name))?,
+            b: self.store(&names::adapter_b(name))?,
             table: &self.tables[index],
             scales: &self.scales[index],
         })
     }
 
-    fn gradient_store(&self, name: &str) -> Option<StoreId> {
-        let matrix = self.matrices.iter().find(|matrix| gradient(&matrix.name) == name)?;
-        Some(self.stores[&matrix.name].gradient)
+    /// The store behind a name of the learner's graphs.
+    fn store(&self, name: &str) -> Option<StoreId> {
+        let (matrix, part) = *self.names.get(name)?;
+        let stores = &self.stores[matrix];
+        let (now, next) = (stores.generations[self.current], stores.generations[1 - self.current]);
+        Some(match part {
+            Part::Gradient => stores.gradient,
+            Part::Parameter => now.parameter,
+            Part::Moment => now.moment,
+            Part::Square => now.square,
+            Part::Next => next.parameter,
+            Part::NextMoment => next.moment,
+            Part::NextSquare => next.square,
+        })
     }
+}
 
-    /// The store behind a name of the update program.
-    fn update_store(&self, name: &str) -> Option<StoreId> {
-        let (now, next) = (self.current, 1 - self.current);
-        let matrix = self.matrices.iter().find(|matrix| name.starts_with(matrix.name.as_str()))?;
-        let stores = &self.stores[&matrix.name];
+fn store_names(matrices: &[Trained]) -> HashMap<String, (usize, Part)> {
+    let names = matrices.iter().enumerate().flat_map(|(index, matrix)| {
         let at = UpdateNames::new(&matrix.name);
-        match name {
-            _ if name == matrix.name => Some(stores.generations[now].parameter),
-            _ if name == gradient(&matrix.name) => Some(stores.gradient),
-            _ if name == at.moment => Some(stores.generations[now].moment),
-            _ if name == at.square => Some(stores.generations[now].square),
-            _ if name == at.next => Some(stores.generations[next].parameter),
-            _ if name == at.next_moment => Some(stores.generations[next].moment),
-            _ if name == at.next_square => Some(stores.generations[next].square),
-            _ => None,
-        }
-    }
+        [
+            (matrix.name.clone(), Part::Parameter),
+            (gradient(&matrix.name), Part::Gradient),
+            (at.moment, Part::Moment),
+            (at.square, Part::Square),
+            (at.next, Part::Next),
+            (at.next_moment, Part::NextMoment),
+            (at.next_square, Part::NextSquare),
+        ]
+        .map(|(name, part)| (name, (index, part)))
+    });
+    names.collect()
 }
 
 /// What AdamW takes, computed in float64 and rounded once; `powers` are `b1^t` and `b2^t`.
@@ -479,13 +510,4 @@ fn weighted_loss(losses: &[f64], weights: &[f64], blocks: &[i32]) -> f64 {
         (first..first + rows).fold(0.0, |sum, row| sum + weights[row] * losses[row])
     };
     blocks.chunks_exact(2).fold(0.0, |total, entry| total + block(entry))
-}
-
-/// A type of a learner's stores, for those who account for memory.
-impl Learner {
-    /// Bytes of all stores of a learner.
-    pub fn bytes(&self) -> u64 {
-        let one = |ty: &Type| ty.bytes().unwrap_or(0) as u64 * 7;
-        self.matrices.iter().map(|matrix| one(&matrix.ty)).sum()
-    }
 }
