@@ -1,9 +1,13 @@
-//! Why a model was refused.
+//! Why a model, an adapter or a request for one was refused.
+
+use std::path::PathBuf;
 
 use apprentice_gguf::GgufError;
 use apprentice_graph::{ErrorKind, GraphError};
 
-/// Why a model was refused.
+use crate::adapter_error::AdapterError;
+
+/// Why a model, an adapter or a request for one was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// The file.
@@ -60,6 +64,33 @@ pub enum ModelError {
     /// The graph.
     #[error(transparent)]
     Graph(#[from] GraphError),
+    /// An adapter file.
+    #[error("adapter {path:?}: {error}")]
+    Adapter {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: AdapterError,
+    },
+    /// A target that names no site.
+    #[error("target {found:?}: names nothing that an adapter may sit on; there are {known}")]
+    Target {
+        /// The target.
+        found: String,
+        /// What would name something.
+        known: String,
+    },
+    /// A setting of a new adapter.
+    #[error("{name}: expected {expected}, found {found}")]
+    Setting {
+        /// Which.
+        name: &'static str,
+        /// What would be accepted.
+        expected: String,
+        /// What was given.
+        found: String,
+    },
 }
 
 impl ModelError {
@@ -69,9 +100,12 @@ impl ModelError {
             ModelError::Gguf(error) => error.kind(),
             ModelError::Architecture { .. } => ErrorKind::Unsupported,
             ModelError::KeyMissing { .. } | ModelError::TensorMissing { .. } => ErrorKind::Missing,
-            ModelError::Key { .. } | ModelError::TensorUnknown { .. } | ModelError::Tensor { .. } => {
-                ErrorKind::Input
-            }
+            ModelError::Key { .. }
+            | ModelError::TensorUnknown { .. }
+            | ModelError::Tensor { .. }
+            | ModelError::Target { .. }
+            | ModelError::Setting { .. } => ErrorKind::Input,
+            ModelError::Adapter { error, .. } => error.kind(),
             ModelError::Graph(error) => error.kind(),
         }
     }

@@ -4,6 +4,16 @@
 //! [`list`]; nothing here computes with activations.
 #![forbid(unsafe_code)]
 
+mod adapter;
+mod adapter_error;
+pub mod adapter_file;
+mod adapter_gguf;
+mod adapter_names;
+mod adapter_pairs;
+mod adapter_peft;
+mod adapter_safetensors;
+mod alpha;
+mod atomic;
 mod error;
 mod family;
 mod forward;
@@ -16,8 +26,13 @@ pub mod names;
 mod philox;
 mod qwen2;
 mod qwen3;
+mod row_order;
 mod table;
+pub mod targets;
 
+pub use adapter::{Adapter, AdapterRows, Pair};
+pub use adapter_error::AdapterError;
+pub use adapter_names::{AdapterNaming, PairNames};
 pub use error::ModelError;
 pub use family::Family;
 pub use forward::{Request, Want};
