@@ -3,8 +3,9 @@
 use crate::{Array, GgufError, Strings, Value, ValueType};
 
 /// The most bytes of metadata and tensor table: the largest vocabularies take about 20 MB. It bounds what a sparse file
-/// of terabytes, which costs its author nothing, can make a reader allocate.
-pub(crate) const HEADER_LIMIT: usize = 256 << 20;
+/// of terabytes, which costs its author nothing, can make a reader allocate: at worst some ten times as much, for arrays
+/// of empty arrays.
+pub(crate) const HEADER_LIMIT: usize = 64 << 20;
 /// How deep arrays may nest.
 pub(crate) const ARRAY_DEPTH: usize = 8;
 /// The most bytes of a key or a tensor name.
