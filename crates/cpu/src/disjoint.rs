@@ -25,6 +25,14 @@ impl<'a, T> Disjoint<'a, T> {
         Self { start: slice.as_mut_ptr(), count: slice.len(), borrow: PhantomData }
     }
 
+    /// `count` elements from `start` on.
+    ///
+    /// # Safety
+    /// For `'a`, they must be valid for reads and writes, aligned, and touched through ranges of this only.
+    pub unsafe fn from_raw(start: *mut T, count: usize) -> Self {
+        Self { start, count, borrow: PhantomData }
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.count
