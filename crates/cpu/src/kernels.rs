@@ -8,13 +8,20 @@
 use crate::isa::{Isa, Level, Task};
 
 mod blocks;
+mod prefetch;
 mod dots;
 mod weighted;
 
 pub mod adamw;
+pub mod adapt;
+pub mod adapt_vjp;
+pub mod copy;
+pub mod rope_table;
 pub mod add_squares;
 pub mod argmax;
 pub mod arithmetic;
+pub mod attention;
+pub mod attention_vjp;
 pub mod clip_factor;
 pub mod cross_entropy;
 pub mod cross_entropy_vjp;
