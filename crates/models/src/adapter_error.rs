@@ -9,14 +9,18 @@ use safetensors::SafeTensorError;
 /// Why an adapter file was refused, or could not be written. [`crate::ModelError::Adapter`] adds its path.
 #[derive(Debug, thiserror::Error)]
 pub enum AdapterError {
-    /// Reading or writing failed.
-    #[error("{file}: {source}")]
-    Io {
-        /// The file.
-        file: String,
-        /// What the system says.
-        source: io::Error,
+    /// Any of the others, in one file of a folder.
+    #[error("{file}: {error}")]
+    In {
+        /// The file's name.
+        file: &'static str,
+        /// Why.
+        #[source]
+        error: Box<AdapterError>,
     },
+    /// Reading or writing failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
     /// A file that the folder should hold.
     #[error("{file}: missing")]
     FileMissing {
@@ -24,34 +28,22 @@ pub enum AdapterError {
         file: &'static str,
     },
     /// A file that is too large to be one.
-    #[error("{file}: {found} bytes, at most {limit} are read")]
+    #[error("{found} bytes, at most {limit} are read")]
     TooLarge {
-        /// The file.
-        file: String,
         /// Its length.
         found: u64,
         /// What would be accepted.
         limit: u64,
     },
     /// A configuration that is not JSON.
-    #[error("{file}: {source}")]
-    Json {
-        /// The file.
-        file: &'static str,
-        /// Where and why.
-        source: serde_json::Error,
-    },
+    #[error("not JSON: {0}")]
+    Json(#[from] serde_json::Error),
     /// A safetensors file that is not whole or not one.
-    #[error("{file}: not a whole safetensors file: {source}")]
-    Safetensors {
-        /// The file.
-        file: String,
-        /// Why.
-        source: SafeTensorError,
-    },
+    #[error("not a whole safetensors file: {0}")]
+    Safetensors(#[from] SafeTensorError),
     /// A GGUF file that is not whole or not one.
     #[error("{}", .0.cause())]
-    Gguf(#[from] GgufError),
+    Gguf(#[source] Box<GgufError>),
     /// A tensor whose bytes do not decode.
     #[error("tensor {tensor:?}: {source}")]
     Quant {
@@ -176,12 +168,25 @@ pub enum AdapterError {
     },
 }
 
+// By hand, for the box: results that hold an error stay small.
+impl From<GgufError> for AdapterError {
+    fn from(error: GgufError) -> AdapterError {
+        AdapterError::Gguf(Box::new(error))
+    }
+}
+
 impl AdapterError {
+    /// The same error, in the file of a folder.
+    pub(crate) fn within(self, file: &'static str) -> AdapterError {
+        AdapterError::In { file, error: Box::new(self) }
+    }
+
     /// What kind of error this is.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            AdapterError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => ErrorKind::Missing,
-            AdapterError::Io { .. } => ErrorKind::Io,
+            AdapterError::In { error, .. } => error.kind(),
+            AdapterError::Io(error) if error.kind() == io::ErrorKind::NotFound => ErrorKind::Missing,
+            AdapterError::Io(_) => ErrorKind::Io,
             AdapterError::FileMissing { .. }
             | AdapterError::KeyMissing { .. }
             | AdapterError::AlphaMissing => ErrorKind::Missing,
@@ -192,8 +197,8 @@ impl AdapterError {
             | AdapterError::Element { .. }
             | AdapterError::OneAlpha { .. } => ErrorKind::Unsupported,
             AdapterError::Base { .. } => ErrorKind::Conflict,
-            AdapterError::Json { .. }
-            | AdapterError::Safetensors { .. }
+            AdapterError::Json(_)
+            | AdapterError::Safetensors(_)
             | AdapterError::Key { .. }
             | AdapterError::Unmatched { .. }
             | AdapterError::Unpaired { .. }

@@ -4,14 +4,15 @@
 //! scale a pair, and back.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
+
+use apprentice_gguf::GgufError;
 
 use crate::adapter::{Adapter, AdapterRows, Pair};
 use crate::adapter_error::AdapterError;
 use crate::adapter_names::AdapterNaming;
 use crate::adapter_pairs::lay;
-use crate::adapter_safetensors::name_of;
 use crate::error::ModelError;
 use crate::model::Model;
 use crate::{adapter_gguf, adapter_peft, adapter_safetensors};
@@ -67,17 +68,18 @@ pub fn read(
             adapter_safetensors::read(model, path, options)
         }
     };
-    read().map_err(|error| ModelError::Adapter { path: path.to_owned(), error })
+    read().map_err(|error| ModelError::adapter(path, error))
 }
 
 /// Writes an adapter to `path`: GGUF where the name ends in `.gguf`, else a PEFT folder. Each file is there whole or not
 /// at all.
 ///
 /// # Errors
-/// [`ModelError::Adapter`] where the system fails, or where GGUF cannot hold the scales;
+/// [`ModelError::Adapter`] where the system fails, where GGUF cannot hold the scales, or without pairs;
 /// [`ModelError::Setting`] for the name of a file of another kind.
 pub fn write(model: &Model, adapter: &Adapter, path: &Path) -> Result<(), ModelError> {
     let written = match path.extension().and_then(|end| end.to_str()) {
+        _ if adapter.pairs.is_empty() => Err(AdapterError::Empty),
         Some("gguf") => adapter_gguf::write(model, adapter, path),
         Some("safetensors" | "json" | "bin") => {
             return Err(ModelError::Setting {
@@ -88,7 +90,7 @@ pub fn write(model: &Model, adapter: &Adapter, path: &Path) -> Result<(), ModelE
         }
         _ => adapter_peft::write(model, adapter, path),
     };
-    written.map_err(|error| ModelError::Adapter { path: path.to_owned(), error })
+    written.map_err(|error| ModelError::adapter(path, error))
 }
 
 /// Writes matrices to a safetensors file under the names and in the row order of `naming`: an adapter's values, or
@@ -111,7 +113,7 @@ pub fn write_safetensors<'a>(
         lay(model, names, matrices.a, matrices.b)
     });
     adapter_safetensors::write(model, &laid.collect::<Vec<_>>(), path)
-        .map_err(|error| ModelError::Adapter { path: path.to_owned(), error })
+        .map_err(|error| ModelError::adapter(path, error))
 }
 
 /// Refuses an adapter that names another base model.
@@ -160,14 +162,13 @@ fn check_given(options: &ReadOptions) -> Result<(), AdapterError> {
 
 /// By name, else by the first bytes.
 fn is_gguf(path: &Path) -> Result<bool, AdapterError> {
-    let failed = |source| AdapterError::Io { file: name_of(path), source };
-    if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(failed(io::Error::from(io::ErrorKind::InvalidInput)));
+    if !fs::metadata(path)?.is_file() {
+        return Err(GgufError::NotAFile.into());
     }
     if path.extension().is_some_and(|end| end == "gguf") {
         return Ok(true);
     }
     let mut magic = Vec::new();
-    File::open(path).and_then(|file| file.take(4).read_to_end(&mut magic)).map_err(failed)?;
+    File::open(path)?.take(4).read_to_end(&mut magic)?;
     Ok(magic == b"GGUF")
 }

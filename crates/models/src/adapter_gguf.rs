@@ -84,7 +84,7 @@ pub(crate) fn write(model: &Model, adapter: &Adapter, path: &Path) -> Result<(),
 }
 
 fn alpha_of(model: &Model, adapter: &Adapter) -> Result<f32, AdapterError> {
-    let Some(first) = adapter.pairs.first() else { return Err(AdapterError::Empty) };
+    let first = adapter.pairs.first().ok_or(AdapterError::Empty)?;
     let scales = adapter.pairs.iter().map(|pair| (pair.scale, pair.rank));
     common_alpha(scales).ok_or_else(|| {
         let site = model.sites()[first.site].name.clone();

@@ -19,7 +19,7 @@ pub(crate) struct Stored<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// A pair without its scale, B still under the name and in the order that the model wants.
+/// A pair that fits its site, in the order of the model's file, before it has a scale; and what the file calls it.
 pub(crate) struct Matched {
     pub(crate) names: PairNames,
     pub(crate) rank: usize,
@@ -80,8 +80,8 @@ pub(crate) fn lay(model: &Model, names: &PairNames, a: &[f32], b: &[f32]) -> Lai
     Laid { names: names.clone(), rank, a: bytes(a), b: bytes(&b) }
 }
 
-/// The pair that a matched one is, at a scale.
 impl Matched {
+    /// The pair, at a scale.
     pub(crate) fn at(self, scale: f32) -> Pair {
         Pair { site: self.names.site, rank: self.rank, scale, a: self.a, b: self.b }
     }

@@ -23,7 +23,6 @@ use crate::model::{Model, Site};
 const CONFIG: &str = "adapter_config.json";
 const TENSORS: &str = "adapter_model.safetensors";
 const CONFIG_BYTES_MAX: u64 = 16 << 20;
-const TENSORS_BYTES_MAX: u64 = 8 << 30;
 const INVOCATION_KEY: &str = "alora_invocation_tokens";
 
 /// Keys under which other mathematics hides; each is refused unless null, false or empty.
@@ -52,13 +51,11 @@ pub(crate) fn read(
             return Err(AdapterError::FileMissing { file });
         }
     }
-    let text = tensors::read_bytes(&folder.join(CONFIG), CONFIG_BYTES_MAX)?;
-    let config =
-        serde_json::from_slice(&text).map_err(|source| AdapterError::Json { file: CONFIG, source })?;
-    let config = Config::parse(config, options)?;
+    let config = Config::read(&folder.join(CONFIG), options).map_err(|error| error.within(CONFIG))?;
     check_base(model, config.base.as_deref(), options)?;
-    let bytes = tensors::read_bytes(&folder.join(TENSORS), TENSORS_BYTES_MAX)?;
-    let matched = tensors::parse(model, Some(Scheme::Peft), &bytes, TENSORS)?;
+    let matched = tensors::read_bytes(&folder.join(TENSORS), tensors::BYTES_MAX)
+        .and_then(|bytes| tensors::parse(model, Some(Scheme::Peft), &bytes))
+        .map_err(|error| error.within(TENSORS))?;
     let naming = matched.iter().map(|pair| pair.names.clone()).collect();
     let mut pairs = Vec::with_capacity(matched.len());
     for pair in matched {
@@ -75,11 +72,7 @@ pub(crate) fn read(
 
 /// Writes a folder, made where it is absent: first the tensors, then the configuration that speaks of them.
 pub(crate) fn write(model: &Model, adapter: &Adapter, folder: &Path) -> Result<(), AdapterError> {
-    let failed = |file: &str| {
-        let file = file.to_owned();
-        move |source| AdapterError::Io { file, source }
-    };
-    fs::create_dir_all(folder).map_err(failed(&tensors::name_of(folder)))?;
+    fs::create_dir_all(folder)?;
     let naming = AdapterNaming::peft(model, &adapter.sites());
     let laid: Vec<_> = adapter
         .pairs
@@ -87,10 +80,11 @@ pub(crate) fn write(model: &Model, adapter: &Adapter, folder: &Path) -> Result<(
         .zip(&naming.pairs)
         .map(|(pair, names)| lay(model, names, &pair.a, &pair.b))
         .collect();
-    tensors::write(model, &laid, &folder.join(TENSORS))?;
+    tensors::write(model, &laid, &folder.join(TENSORS)).map_err(|error| error.within(TENSORS))?;
     let mut text = format!("{:#}", Value::Object(config(model, adapter)));
     text.push('\n');
-    atomic::write(&folder.join(CONFIG), text.as_bytes()).map_err(failed(CONFIG))
+    atomic::write(&folder.join(CONFIG), text.as_bytes())
+        .map_err(|error| AdapterError::from(error).within(CONFIG))
 }
 
 /// What a configuration says about values.
@@ -105,8 +99,9 @@ struct Config {
 }
 
 impl Config {
-    fn parse(value: Value, options: &ReadOptions) -> Result<Config, AdapterError> {
-        let Value::Object(map) = value else { return Err(wrong(CONFIG, "an object", &value)) };
+    fn read(path: &Path, options: &ReadOptions) -> Result<Config, AdapterError> {
+        let value = serde_json::from_slice(&tensors::read_bytes(path, CONFIG_BYTES_MAX)?)?;
+        let Value::Object(map) = value else { return Err(wrong("configuration", "an object", &value)) };
         refuse_others(&map)?;
         let given = options.alpha.map(f64::from);
         let alpha = match given {
@@ -289,7 +284,7 @@ fn parse_alpha(key: &str, value: &Value) -> Result<f64, AdapterError> {
 }
 
 fn required<'a>(map: &'a Map<String, Value>, key: &str) -> Result<&'a Value, AdapterError> {
-    map.get(key).ok_or_else(|| AdapterError::KeyMissing { key: format!("{CONFIG}: {key}") })
+    map.get(key).ok_or_else(|| AdapterError::KeyMissing { key: key.to_owned() })
 }
 
 /// The value of a key, unless it says nothing: null, false or empty.

@@ -21,7 +21,7 @@ use crate::model::Model;
 /// Metadata keys of alpha.
 const ALPHA_KEYS: [&str; 2] = ["lora_alpha", "alpha"];
 /// Largest file that is read.
-const BYTES_MAX: u64 = 8 << 30;
+pub(crate) const BYTES_MAX: u64 = 8 << 30;
 
 /// Reads a file that stands alone: scale `alpha / rank`, on every row.
 pub(crate) fn read(
@@ -29,13 +29,12 @@ pub(crate) fn read(
     path: &Path,
     options: &ReadOptions,
 ) -> Result<(Adapter, AdapterNaming), AdapterError> {
-    let file = name_of(path);
     let bytes = read_bytes(path, BYTES_MAX)?;
     let alpha = match options.alpha {
         Some(alpha) => f64::from(alpha),
-        None => stated_alpha(&bytes, &file)?.ok_or(AdapterError::AlphaMissing)?,
+        None => stated_alpha(&bytes)?.ok_or(AdapterError::AlphaMissing)?,
     };
-    let matched = parse(model, None, &bytes, &file)?;
+    let matched = parse(model, None, &bytes)?;
     let naming = matched.iter().map(|pair| pair.names.clone()).collect();
     let pairs = matched.into_iter().map(|pair| {
         let scale = (alpha / pair.rank as f64) as f32;
@@ -50,9 +49,8 @@ pub(crate) fn parse(
     model: &Model,
     scheme: Option<Scheme>,
     bytes: &[u8],
-    file: &str,
 ) -> Result<Vec<Matched>, AdapterError> {
-    let parsed = SafeTensors::deserialize(bytes).map_err(|source| broken(file, source))?;
+    let parsed = SafeTensors::deserialize(bytes)?;
     let mut views = parsed.tensors();
     views.sort_by(|(left, _), (right, _)| left.cmp(right)); // the first complaint is the same every time
     let scheme = scheme.unwrap_or_else(|| Scheme::of(views.iter().map(|(name, _)| name.as_str())));
@@ -70,38 +68,30 @@ pub(crate) fn parse(
 
 /// Writes pairs under their names, float32.
 pub(crate) fn write(model: &Model, pairs: &[Laid], path: &Path) -> Result<(), AdapterError> {
-    let file = name_of(path);
     let mut views = Vec::with_capacity(2 * pairs.len());
     for pair in pairs {
         let site = &model.sites()[pair.names.site];
-        let a = TensorView::new(Dtype::F32, vec![pair.rank, site.input], &pair.a);
-        let b = TensorView::new(Dtype::F32, vec![site.output, pair.rank], &pair.b);
-        views.push((&pair.names.a, a.map_err(|source| broken(&file, source))?));
-        views.push((&pair.names.b, b.map_err(|source| broken(&file, source))?));
+        let a = TensorView::new(Dtype::F32, vec![pair.rank, site.input], &pair.a)?;
+        let b = TensorView::new(Dtype::F32, vec![site.output, pair.rank], &pair.b)?;
+        views.extend([(&pair.names.a, a), (&pair.names.b, b)]);
     }
     // Libraries that read such files ask for the format of the framework that wrote them.
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    let bytes = serialize(views, Some(metadata)).map_err(|source| broken(&file, source))?;
-    atomic::write(path, &bytes).map_err(|source| AdapterError::Io { file, source })
+    let bytes = serialize(views, Some(metadata))?;
+    Ok(atomic::write(path, &bytes)?)
 }
 
 /// A whole file of at most `limit` bytes.
 pub(crate) fn read_bytes(path: &Path, limit: u64) -> Result<Vec<u8>, AdapterError> {
-    let failed = |source| AdapterError::Io { file: name_of(path), source };
-    let found = fs::metadata(path).map_err(failed)?.len();
+    let found = fs::metadata(path)?.len();
     if found > limit {
-        return Err(AdapterError::TooLarge { file: name_of(path), found, limit });
+        return Err(AdapterError::TooLarge { found, limit });
     }
-    fs::read(path).map_err(failed)
+    Ok(fs::read(path)?)
 }
 
-/// The last part of a path.
-pub(crate) fn name_of(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
-}
-
-fn stated_alpha(bytes: &[u8], file: &str) -> Result<Option<f64>, AdapterError> {
-    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|source| broken(file, source))?;
+fn stated_alpha(bytes: &[u8]) -> Result<Option<f64>, AdapterError> {
+    let (_, metadata) = SafeTensors::read_metadata(bytes)?;
     let Some(entries) = metadata.metadata() else { return Ok(None) };
     let Some((key, text)) = ALPHA_KEYS.iter().find_map(|key| Some((*key, entries.get(*key)?))) else {
         return Ok(None);
@@ -114,8 +104,4 @@ fn stated_alpha(bytes: &[u8], file: &str) -> Result<Option<f64>, AdapterError> {
             found: format!("{text:?}"),
         }),
     }
-}
-
-fn broken(file: &str, source: safetensors::SafeTensorError) -> AdapterError {
-    AdapterError::Safetensors { file: file.to_owned(), source }
 }

@@ -1,6 +1,6 @@
 //! Why a model, an adapter or a request for one was refused.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use apprentice_gguf::GgufError;
 use apprentice_graph::{ErrorKind, GraphError};
@@ -94,6 +94,11 @@ pub enum ModelError {
 }
 
 impl ModelError {
+    /// What is wrong with the adapter at `path`.
+    pub(crate) fn adapter(path: &Path, error: AdapterError) -> ModelError {
+        ModelError::Adapter { path: path.to_owned(), error }
+    }
+
     /// What kind of error this is.
     pub fn kind(&self) -> ErrorKind {
         match self {

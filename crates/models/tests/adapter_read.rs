@@ -1,4 +1,5 @@
 //! Adapters as files of others hold them: names, row orders, scales, elements.
+#![allow(clippy::unwrap_used, reason = "a helper of a test may fail as the test does")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
 //! Adapters written and read again: the same values to the bit, the same files to the byte.
+#![allow(clippy::unwrap_used, reason = "a helper of a test may fail as the test does")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -223,6 +224,9 @@ fn a_failed_write_leaves_no_file() {
         assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
     };
     check(folder.join("absent/adapter.gguf"), "absent");
+    let empty = Adapter { pairs: Vec::new(), rows: AdapterRows::All };
+    let error = adapter_file::write(&model, &empty, &folder.join("empty")).unwrap_err().to_string();
+    assert!(error.ends_with("empty\": holds no pair of matrices"), "{error}");
     check(folder.join("adapter.safetensors"), "output: expected a folder or a name that ends in .gguf");
     // Folders where the files would be: the rename fails after the temporary file was written.
     fs::create_dir_all(folder.join("peft/adapter_model.safetensors/full")).unwrap();

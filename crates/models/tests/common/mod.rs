@@ -1,4 +1,5 @@
 //! What the tests of adapters share: tiny golden models, folders to write in, tensors of files.
+#![allow(clippy::unwrap_used, reason = "a helper of a test may fail as the test does")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -66,7 +67,11 @@ pub fn write_tensors(path: &Path, tensors: &Tensors, metadata: &[(&str, &str)]) 
     });
     let metadata: HashMap<_, _> =
         metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    fs::write(path, safetensors::serialize(views, Some(metadata)).unwrap()).unwrap();
+    fs::write(
+        path,
+        safetensors::serialize(views, Some(metadata).filter(|metadata| !metadata.is_empty())).unwrap(),
+    )
+    .unwrap();
 }
 
 /// The same values to the bit.
