@@ -137,10 +137,8 @@ impl CheckError {
     }
 }
 
-/// Errors of the file format say which file it was; others do not.
+/// Errors of the file format mostly say which file it was; others do not.
 fn located(path: &Path, error: &ModelError) -> String {
-    match error {
-        ModelError::Gguf(error) => error.to_string(),
-        error => format!("{}: {error}", path.display()),
-    }
+    let (path, error) = (path.display().to_string(), error.to_string());
+    if error.starts_with(&path) { error } else { format!("{path}: {error}") }
 }
