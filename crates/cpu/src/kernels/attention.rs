@@ -14,7 +14,7 @@ use crate::disjoint::Disjoint;
 use crate::isa::{Isa, LANES, dot16};
 use crate::kernels::Kernel;
 use crate::kernels::argmax::largest_lane;
-use crate::kernels::dots::{Columns, Rows, dots};
+use crate::kernels::dots::{Columns, dots};
 use crate::kernels::weighted::{Values, Weights, add_weighted};
 use crate::math::exp;
 
@@ -23,7 +23,7 @@ mod keys;
 mod tests;
 
 pub use keys::{BLOCK, Keys, Pages};
-pub(crate) use keys::{Place, Queries, Sequence, Side, carve, padded, transpose};
+pub(crate) use keys::{Place, Sequence, Side, carve, padded, queries, transpose};
 
 /// Rows of a unit.
 const TILE: usize = 32;
@@ -137,19 +137,20 @@ impl Attention<'_> {
     fn attend<I: Isa>(&self, isa: I, part: &Part, mut scratch: &mut [f32]) {
         let (key, value) = (padded(self.keys.head_dim), padded(self.keys.value_dim));
         let together = self.together();
-        let queries = part.rows.len() * together;
+        let query_count = part.rows.len() * together;
+        let q = queries(self.q, self.heads, self.keys.head_dim, part.rows.start, part.head, together);
         let kv_head = part.head / (self.heads / self.keys.kv_heads);
         let k = carve(&mut scratch, BLOCK * key);
         let k_columns = carve(&mut scratch, BLOCK * key);
         let v = carve(&mut scratch, BLOCK * value);
         let scores = carve(&mut scratch, TOGETHER * BLOCK);
         let mut running = Running {
-            o: carve(&mut scratch, queries * value),
-            m: carve(&mut scratch, queries),
-            l: carve(&mut scratch, queries),
+            o: carve(&mut scratch, query_count * value),
+            m: carve(&mut scratch, query_count),
+            l: carve(&mut scratch, query_count),
         };
         let position = |query: usize| part.sequence.position_of(part.rows.start + query / together);
-        let (first, last) = (position(0), position(queries - 1));
+        let (first, last) = (position(0), position(query_count - 1));
         for block in self.keys.first_key(first) / BLOCK..last / BLOCK + 1 {
             let seen = self.keys.visible_from(first, last, block);
             if seen.is_empty() {
@@ -158,32 +159,24 @@ impl Attention<'_> {
             let place = Place { sequence: &part.sequence, kv_head, block };
             self.keys.gather(isa, Side::K, place, seen.clone(), k);
             self.keys.gather(isa, Side::V, place, seen.clone(), v);
-            if queries >= MANY {
+            if query_count >= MANY {
                 transpose(k, key, k_columns);
             }
-            for start in (0..queries).step_by(TOGETHER) {
-                let count = TOGETHER.min(queries - start);
+            for start in (0..query_count).step_by(TOGETHER) {
+                let count = TOGETHER.min(query_count - start);
                 let mut visible = [const { 0..0 }; TOGETHER];
                 for (index, visible) in visible[..count].iter_mut().enumerate() {
                     *visible = self.keys.visible(position(start + index), block);
                 }
-                let q = Queries {
-                    data: self.q,
-                    heads: self.heads,
-                    dim: self.keys.head_dim,
-                    row: part.rows.start,
-                    head: part.head,
-                    together,
-                    skip: start,
-                };
-                if queries >= MANY {
+                if query_count >= MANY {
                     let matrix = Columns { data: k_columns, stride: BLOCK, depth: self.keys.head_dim };
-                    dots(isa, &q, count, matrix, vectors(&seen), scores, BLOCK);
+                    dots(isa, q, start..start + count, matrix, vectors(&seen), scores, BLOCK);
                 } else {
                     for (index, visible) in visible[..count].iter().enumerate() {
                         for at in visible.clone() {
                             let k = &k[at * key..][..self.keys.head_dim];
-                            scores[index * BLOCK + at] = dot16(isa, q.row(index), k);
+                            scores[index * BLOCK + at] =
+                                dot16(isa, q.row(start + index, self.keys.head_dim), k);
                         }
                     }
                 }
@@ -206,7 +199,7 @@ impl Attention<'_> {
                 add_weighted(isa, weights, values, &visible[..count], &mut running.o[start * value..], value);
             }
         }
-        for query in 0..queries {
+        for query in 0..query_count {
             let position = position(query);
             if self.keys.first_key(position) <= position {
                 let first_block = self.keys.first_key(position) / BLOCK;
@@ -218,7 +211,15 @@ impl Attention<'_> {
 
     /// Merges the open segment of `query`, whose last block is `block`, into what its outputs hold.
     #[inline(always)]
-    fn close<I: Isa>(&self, isa: I, part: &Part, query: usize, first_block: usize, block: usize, open: &Running) {
+    fn close<I: Isa>(
+        &self,
+        isa: I,
+        part: &Part,
+        query: usize,
+        first_block: usize,
+        block: usize,
+        open: &Running,
+    ) {
         let together = self.together();
         let (out, max, sum) = self.of_row(part.rows.start + query / together, part.head);
         let (head, dim) = (query % together, self.keys.value_dim);

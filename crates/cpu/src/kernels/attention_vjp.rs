@@ -12,9 +12,9 @@ use crate::disjoint::Disjoint;
 use crate::isa::{Isa, LANES, dot16};
 use crate::kernels::Kernel;
 use crate::kernels::attention::{
-    BLOCK, Keys, Place, Queries, Sequence, Side, TOGETHER, carve, heads_of_a_unit, padded, transpose, vectors,
+    BLOCK, Keys, Place, Sequence, Side, TOGETHER, carve, heads_of_a_unit, padded, queries, transpose, vectors,
 };
-use crate::kernels::dots::{Columns, dots};
+use crate::kernels::dots::{Columns, Rows, dots};
 use crate::kernels::weighted::{Values, Weights, add_weighted};
 use crate::math::exp;
 
@@ -69,7 +69,12 @@ impl Kernel for AttentionVjp<'_> {
             let (tiles, parts) = (self.rows().div_ceil(TILE), self.heads / self.together());
             // The last rows see the most keys: they go first.
             let start = (tiles - 1 - unit / parts) * TILE;
-            self.unit_of_queries(isa, start..(start + TILE).min(self.rows()), unit % parts * self.together(), scratch);
+            self.unit_of_queries(
+                isa,
+                start..(start + TILE).min(self.rows()),
+                unit % parts * self.together(),
+                scratch,
+            );
         }
     }
 }
@@ -128,7 +133,7 @@ impl AttentionVjp<'_> {
     ) {
         let (key, value) = (padded(self.keys.head_dim), padded(self.keys.value_dim));
         let together = self.together();
-        let queries = rows.len() * together;
+        let query_count = rows.len() * together;
         let kv_head = head / (self.heads / self.keys.kv_heads);
         let k = carve(&mut scratch, BLOCK * key);
         let k_columns = carve(&mut scratch, BLOCK * key);
@@ -137,13 +142,13 @@ impl AttentionVjp<'_> {
         let scores = carve(&mut scratch, TOGETHER * BLOCK);
         let pulls = carve(&mut scratch, TOGETHER * BLOCK);
         let chains = carve(&mut scratch, TOGETHER * key);
-        let out_dots = carve(&mut scratch, queries);
+        let out_dots = carve(&mut scratch, query_count);
         let (q, d_out) = self.queries(rows.start, head, together);
         for (query, dot) in out_dots.iter_mut().enumerate() {
             *dot = self.out_dot(isa, self.lane(rows.start, head, together, query));
         }
         let position = |query: usize| sequence.position_of(rows.start + query / together);
-        let (first, last) = (position(0), position(queries - 1));
+        let (first, last) = (position(0), position(query_count - 1));
         for block in self.keys.first_key(first) / BLOCK..last / BLOCK + 1 {
             let seen = self.keys.visible_from(first, last, block);
             if seen.is_empty() {
@@ -154,16 +159,16 @@ impl AttentionVjp<'_> {
             self.keys.gather(isa, Side::V, place, seen.clone(), v);
             transpose(k, key, k_columns);
             transpose(v, value, v_columns);
-            for start in (0..queries).step_by(TOGETHER) {
-                let count = TOGETHER.min(queries - start);
+            for start in (0..query_count).step_by(TOGETHER) {
+                let count = TOGETHER.min(query_count - start);
                 let mut visible = [const { 0..0 }; TOGETHER];
                 for (index, visible) in visible[..count].iter_mut().enumerate() {
                     *visible = self.keys.visible(position(start + index), block);
                 }
                 let k_matrix = Columns { data: k_columns, stride: BLOCK, depth: self.keys.head_dim };
-                dots(isa, &q.from(start), count, k_matrix, vectors(&seen), scores, BLOCK);
+                dots(isa, q, start..start + count, k_matrix, vectors(&seen), scores, BLOCK);
                 let v_matrix = Columns { data: v_columns, stride: BLOCK, depth: self.keys.value_dim };
-                dots(isa, &d_out.from(start), count, v_matrix, vectors(&seen), pulls, BLOCK);
+                dots(isa, d_out, start..start + count, v_matrix, vectors(&seen), pulls, BLOCK);
                 for index in 0..count {
                     let lane = self.lane(rows.start, head, together, start + index);
                     let range = index * BLOCK..(index + 1) * BLOCK;
@@ -261,9 +266,9 @@ impl AttentionVjp<'_> {
                 let (q, d_out) = self.queries(first, head, 1);
                 let keys = vectors(&(0..rows.len()));
                 let k_matrix = Columns { data: k_columns, stride: BLOCK, depth: self.keys.head_dim };
-                dots(isa, &q, count, k_matrix, keys.clone(), scores, BLOCK);
+                dots(isa, q, 0..count, k_matrix, keys.clone(), scores, BLOCK);
                 let v_matrix = Columns { data: v_columns, stride: BLOCK, depth: self.keys.value_dim };
-                dots(isa, &d_out, count, v_matrix, keys, pulls, BLOCK);
+                dots(isa, d_out, 0..count, v_matrix, keys, pulls, BLOCK);
                 for query in 0..count {
                     let lane = (first + query) * self.heads + head;
                     let range = query * BLOCK..(query + 1) * BLOCK;
@@ -271,9 +276,11 @@ impl AttentionVjp<'_> {
                     self.weights(isa, lane, self.out_dot(isa, lane), scores, pulls);
                 }
                 let weights = Weights { data: pulls, row: 1, step: BLOCK };
-                add_weighted(isa, weights, q.values(), seen_by, dk, key);
+                let values = Values { data: q.data, stride: q.outer, width: self.keys.head_dim };
+                add_weighted(isa, weights, values, seen_by, dk, key);
                 let weights = Weights { data: scores, row: 1, step: BLOCK };
-                add_weighted(isa, weights, d_out.values(), seen_by, dv, value);
+                let values = Values { data: d_out.data, stride: d_out.outer, width: self.keys.value_dim };
+                add_weighted(isa, weights, values, seen_by, dv, value);
             }
             for (index, row) in rows.clone().enumerate() {
                 if !seen_by[index].is_empty() {
@@ -293,9 +300,9 @@ impl AttentionVjp<'_> {
     }
 
     /// Queries and cotangents from `row` and `head` on.
-    fn queries(&self, row: usize, head: usize, together: usize) -> (Queries<'_>, Queries<'_>) {
-        let from = |data, dim| Queries { data, heads: self.heads, dim, row, head, together, skip: 0 };
-        (from(self.q, self.keys.head_dim), from(self.d_out, self.keys.value_dim))
+    fn queries(&self, row: usize, head: usize, together: usize) -> (Rows<'_>, Rows<'_>) {
+        let q = queries(self.q, self.heads, self.keys.head_dim, row, head, together);
+        (q, queries(self.d_out, self.heads, self.keys.value_dim, row, head, together))
     }
 
     /// `D` of a row and head.

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::isa::{Isa, LANES};
+use crate::isa::{Isa, LANES, Task};
 
 /// The accumulators, ordered so that the tree adds neighbours: `(0 + 8) + (4 + 12)`, `(2 + 10) + (6 + 14)`, ...
 const ORDER: [usize; LANES] = [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15];
@@ -24,54 +24,120 @@ pub(crate) struct Columns<'a> {
     pub depth: usize,
 }
 
-/// Rows of equal length that may lie apart.
-pub(crate) trait Rows {
-    /// Row `index`.
-    fn row(&self, index: usize) -> &[f32];
+/// Rows of equal length that may lie apart: `outer` elements from one group of `together` rows to the next, `inner`
+/// elements from one row of a group to its neighbour.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    /// Begins with the first element of row 0.
+    pub data: &'a [f32],
+    /// Rows of a group.
+    pub together: usize,
+    /// Elements between groups.
+    pub outer: usize,
+    /// Elements between rows of a group.
+    pub inner: usize,
 }
 
-/// `out[r * out_stride + c] = dot16(rows.row(r), column c)` for `r < count` and `c` in `columns`.
+impl<'a> Rows<'a> {
+    /// Rows that follow each other.
+    pub fn flat(data: &'a [f32], width: usize) -> Self {
+        Rows { data, together: 1, outer: width, inner: 0 }
+    }
+
+    /// The first `width` elements of row `index`.
+    #[inline(always)]
+    pub fn row(&self, index: usize, width: usize) -> &'a [f32] {
+        &self.data[index / self.together * self.outer + index % self.together * self.inner..][..width]
+    }
+}
+
+/// Work for [`dots`].
+struct Dots<'a, 'o> {
+    rows: Rows<'a>,
+    picked: Range<usize>,
+    matrix: Columns<'a>,
+    columns: Range<usize>,
+    out: &'o mut [f32],
+    out_stride: usize,
+}
+
+/// `out[(r - picked.start) * out_stride + c] = dot16(row r, column c)` for the picked rows and `c` in `columns`.
+///
+/// A function of its own in the machine code, so that its callers share it.
 ///
 /// # Panics
 /// If a row is shorter than a column, or `matrix` or `out` end too early.
 #[inline(always)]
-pub(crate) fn dots<I: Isa, R: Rows>(
+pub(crate) fn dots<I: Isa>(
     isa: I,
-    rows: &R,
-    count: usize,
+    rows: Rows,
+    picked: Range<usize>,
     matrix: Columns,
     columns: Range<usize>,
     out: &mut [f32],
     out_stride: usize,
 ) {
-    if columns.is_empty() || count == 0 {
+    if columns.is_empty() || picked.is_empty() {
         return;
     }
     assert!(matrix.depth == 0 || (matrix.depth - 1) * matrix.stride + columns.end <= matrix.data.len());
-    assert!((count - 1) * out_stride + columns.end <= out.len());
-    let mut row = 0;
-    if I::REGISTERS >= 32 {
-        while row + 4 <= count {
-            across::<I, R, 4, 4>(isa, rows, row, matrix, columns.clone(), out, out_stride);
-            row += 4;
+    assert!((picked.len() - 1) * out_stride + columns.end <= out.len());
+    isa.run(Dots { rows, picked, matrix, columns, out, out_stride });
+}
+
+impl Task for Dots<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let Dots { rows, picked, matrix, columns, out, out_stride } = self;
+        let mut done = 0;
+        let count = picked.len();
+        if I::REGISTERS >= 32 {
+            while done + 4 <= count {
+                let first = picked.start + done;
+                across::<I, 4, 4>(
+                    isa,
+                    rows,
+                    first,
+                    matrix,
+                    columns.clone(),
+                    &mut out[done * out_stride..],
+                    out_stride,
+                );
+                done += 4;
+            }
+        } else if I::REGISTERS >= 8 {
+            while done + 2 <= count {
+                let first = picked.start + done;
+                across::<I, 2, 2>(
+                    isa,
+                    rows,
+                    first,
+                    matrix,
+                    columns.clone(),
+                    &mut out[done * out_stride..],
+                    out_stride,
+                );
+                done += 2;
+            }
         }
-    } else {
-        while row + 2 <= count {
-            across::<I, R, 2, 2>(isa, rows, row, matrix, columns.clone(), out, out_stride);
-            row += 2;
+        while done < count {
+            let (first, out) = (picked.start + done, &mut out[done * out_stride..]);
+            if I::REGISTERS >= 8 {
+                across::<I, 1, 4>(isa, rows, first, matrix, columns.clone(), out, out_stride);
+            } else {
+                across::<I, 1, 1>(isa, rows, first, matrix, columns.clone(), out, out_stride);
+            }
+            done += 1;
         }
-    }
-    while row < count {
-        across::<I, R, 1, 4>(isa, rows, row, matrix, columns.clone(), out, out_stride);
-        row += 1;
     }
 }
 
 /// `HEIGHT` rows from `first` against all columns, `WIDTH` vectors at a time.
 #[inline(always)]
-fn across<I: Isa, R: Rows, const HEIGHT: usize, const WIDTH: usize>(
+fn across<I: Isa, const HEIGHT: usize, const WIDTH: usize>(
     isa: I,
-    rows: &R,
+    rows: Rows,
     first: usize,
     matrix: Columns,
     columns: Range<usize>,
@@ -80,24 +146,16 @@ fn across<I: Isa, R: Rows, const HEIGHT: usize, const WIDTH: usize>(
 ) {
     let mut taken: [&[f32]; HEIGHT] = [&[]; HEIGHT];
     for (index, row) in taken.iter_mut().enumerate() {
-        *row = &rows.row(first + index)[..matrix.depth];
+        *row = rows.row(first + index, matrix.depth);
     }
     let mut column = columns.start;
     while column + WIDTH * LANES <= columns.end {
-        tile::<I, HEIGHT, WIDTH>(
-            isa,
-            &taken,
-            matrix,
-            column,
-            LANES,
-            &mut out[first * out_stride..],
-            out_stride,
-        );
+        tile::<I, HEIGHT, WIDTH>(isa, &taken, matrix, column, LANES, out, out_stride);
         column += WIDTH * LANES;
     }
     while column < columns.end {
         let lanes = LANES.min(columns.end - column);
-        tile::<I, HEIGHT, 1>(isa, &taken, matrix, column, lanes, &mut out[first * out_stride..], out_stride);
+        tile::<I, HEIGHT, 1>(isa, &taken, matrix, column, lanes, out, out_stride);
         column += lanes;
     }
 }
@@ -179,26 +237,16 @@ fn add<I: Isa, const HEIGHT: usize, const WIDTH: usize>(
 mod tests {
     use super::*;
     use crate::isa::Level;
-    use crate::isa::Task;
     use crate::kernels::suite::{Numbers, dot16, same};
 
-    struct Flat<'a>(&'a [f32], usize);
-
-    impl Rows for Flat<'_> {
-        #[inline(always)]
-        fn row(&self, index: usize) -> &[f32] {
-            &self.0[index * self.1..][..self.1]
-        }
-    }
-
-    struct Product<'a>(Flat<'a>, usize, Columns<'a>, Range<usize>, &'a mut [f32]);
+    struct Product<'a>(Rows<'a>, usize, Columns<'a>, Range<usize>, &'a mut [f32]);
 
     impl Task for Product<'_> {
         type Output = ();
         #[inline(always)]
         fn run<I: Isa>(self, isa: I) {
             let stride = self.2.stride + 3;
-            dots(isa, &self.0, self.1, self.2, self.3, self.4, stride);
+            dots(isa, self.0, 0..self.1, self.2, self.3, self.4, stride);
         }
     }
 
@@ -221,7 +269,7 @@ mod tests {
             for level in Level::all() {
                 let mut out = vec![f32::NAN; rows * (columns + 3)];
                 let matrix = Columns { data: &matrix, stride: columns, depth };
-                level.run(Product(Flat(&a, depth), rows, matrix, part.clone(), &mut out));
+                level.run(Product(Rows::flat(&a, depth), rows, matrix, part.clone(), &mut out));
                 for row in 0..rows {
                     for column in part.clone() {
                         let other: Vec<f32> =

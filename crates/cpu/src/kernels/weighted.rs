@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::isa::{Isa, LANES};
+use crate::isa::{Isa, LANES, Task};
 
 /// The factor of row `r` and step `j` is `data[r * row + j * step]`.
 #[derive(Clone, Copy)]
@@ -29,7 +29,18 @@ pub(crate) struct Values<'a> {
     pub width: usize,
 }
 
+/// Work for [`add_weighted`].
+struct Sum<'a, 'o> {
+    weights: Weights<'a>,
+    values: Values<'a>,
+    steps: &'a [Range<usize>],
+    out: &'o mut [f32],
+    out_stride: usize,
+}
+
 /// Adds `sum over j in steps[r] of weight[r][j] * values[j]` to `out[r * out_stride..][..width]`, one fused chain.
+///
+/// A function of its own in the machine code, so that its callers share it.
 ///
 /// # Panics
 /// If a slice ends too early.
@@ -42,52 +53,91 @@ pub(crate) fn add_weighted<I: Isa>(
     out: &mut [f32],
     out_stride: usize,
 ) {
-    let mut row = 0;
-    if I::REGISTERS >= 32 {
-        while row + 4 <= steps.len() {
-            together::<I, 4, 4>(isa, weights, values, row, &steps[row..row + 4], out, out_stride);
-            row += 4;
+    isa.run(Sum { weights, values, steps, out, out_stride });
+}
+
+impl Task for Sum<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let Sum { weights, values, steps, out, out_stride } = self;
+        let mut row = 0;
+        while row < steps.len() {
+            let height = if I::REGISTERS >= 32 {
+                4
+            } else if I::REGISTERS >= 8 {
+                2
+            } else {
+                1
+            };
+            let (mut start, mut end) = (0, usize::MAX);
+            let group = &steps[row..(row + height).min(steps.len())];
+            for steps in group {
+                start = start.max(steps.start);
+                end = end.min(steps.end);
+            }
+            if group.len() < height || start >= end {
+                (start, end) = (usize::MAX, usize::MAX); // nothing together
+            }
+            // Each alone up to where all begin, then all of them, then each to its own end.
+            single(isa, weights, values, row, group, 0..start, out, out_stride);
+            if start < end {
+                let shared = start..end;
+                if I::REGISTERS >= 32 {
+                    across::<I, 4, 4>(isa, weights, values, row, shared, out, out_stride);
+                } else if I::REGISTERS >= 8 {
+                    across::<I, 2, 2>(isa, weights, values, row, shared, out, out_stride);
+                } else {
+                    across::<I, 1, 1>(isa, weights, values, row, shared, out, out_stride);
+                }
+                single(isa, weights, values, row, group, end..usize::MAX, out, out_stride);
+            }
+            row += group.len();
         }
-    } else {
-        while row + 2 <= steps.len() {
-            together::<I, 2, 2>(isa, weights, values, row, &steps[row..row + 2], out, out_stride);
-            row += 2;
-        }
-    }
-    while row < steps.len() {
-        across::<I, 1, 4>(isa, weights, values, row, steps[row].clone(), out, out_stride);
-        row += 1;
     }
 }
 
-/// `HEIGHT` rows from `first`: each alone up to where all begin, then all of them, then each to its own end.
+/// Rows from `first`, each by itself, over what `part` leaves of its steps.
+#[allow(clippy::too_many_arguments)] // as `tile`
 #[inline(always)]
-fn together<I: Isa, const HEIGHT: usize, const WIDTH: usize>(
+fn single<I: Isa>(
     isa: I,
     weights: Weights,
     values: Values,
     first: usize,
     steps: &[Range<usize>],
+    part: Range<usize>,
     out: &mut [f32],
     out_stride: usize,
 ) {
-    let (mut start, mut end) = (0, usize::MAX);
-    for steps in steps {
-        start = start.max(steps.start);
-        end = end.min(steps.end);
-    }
-    if start >= end {
-        for (row, steps) in steps.iter().enumerate() {
-            across::<I, 1, 4>(isa, weights, values, first + row, steps.clone(), out, out_stride);
+    for (row, steps) in steps.iter().enumerate() {
+        let steps = steps.start.max(part.start)..steps.end.min(part.end);
+        if !steps.is_empty() {
+            isa.run(Row { weights, values, row: first + row, steps, out, out_stride });
         }
-        return;
     }
-    for (row, steps) in steps.iter().enumerate() {
-        across::<I, 1, 4>(isa, weights, values, first + row, steps.start..start, out, out_stride);
-    }
-    across::<I, HEIGHT, WIDTH>(isa, weights, values, first, start..end, out, out_stride);
-    for (row, steps) in steps.iter().enumerate() {
-        across::<I, 1, 4>(isa, weights, values, first + row, end..steps.end, out, out_stride);
+}
+
+/// One row of a [`Sum`].
+struct Row<'a, 'o> {
+    weights: Weights<'a>,
+    values: Values<'a>,
+    row: usize,
+    steps: Range<usize>,
+    out: &'o mut [f32],
+    out_stride: usize,
+}
+
+impl Task for Row<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let Row { weights, values, row, steps, out, out_stride } = self;
+        if I::REGISTERS >= 8 {
+            across::<I, 1, 4>(isa, weights, values, row, steps, out, out_stride);
+        } else {
+            across::<I, 1, 1>(isa, weights, values, row, steps, out, out_stride);
+        }
     }
 }
 
@@ -171,12 +221,12 @@ fn tile<I: Isa, const HEIGHT: usize, const WIDTH: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::{Level, Task};
+    use crate::isa::Level;
     use crate::kernels::suite::{Numbers, fma, same};
 
-    struct Sum<'a>(Weights<'a>, Values<'a>, &'a [Range<usize>], &'a mut [f32], usize);
+    struct Added<'a>(Weights<'a>, Values<'a>, &'a [Range<usize>], &'a mut [f32], usize);
 
-    impl Task for Sum<'_> {
+    impl Task for Added<'_> {
         type Output = ();
         #[inline(always)]
         fn run<I: Isa>(self, isa: I) {
@@ -213,7 +263,7 @@ mod tests {
                     let mut out = start.clone();
                     let weights = Weights { data: &weights, row, step };
                     let values = Values { data: &values, stride: width + 2, width };
-                    level.run(Sum(weights, values, &ranges, &mut out, width + 1));
+                    level.run(Added(weights, values, &ranges, &mut out, width + 1));
                     let wrong = out.iter().zip(&expected).position(|(a, b)| !same(*a, *b));
                     assert_eq!(wrong, None, "{level}, case {seed}");
                 }

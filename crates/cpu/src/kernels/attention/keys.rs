@@ -9,7 +9,6 @@ use half::f16;
 
 use crate::isa::{Isa, LANES};
 use crate::kernels::dots::Rows;
-use crate::kernels::weighted::Values;
 
 /// Positions of a block, and of a page.
 pub const BLOCK: usize = 64;
@@ -93,7 +92,8 @@ impl Keys<'_> {
     /// If an entry is negative: the table is made by the engine, not by a request.
     pub(crate) fn sequence(&self, index: usize) -> Sequence {
         let entry = |at: usize| {
-            usize::try_from(self.sequences[4 * index + at]).expect("rows, positions and entries are not negative")
+            usize::try_from(self.sequences[4 * index + at])
+                .expect("rows, positions and entries are not negative")
         };
         Sequence { rows: entry(0)..entry(0) + entry(1), position: entry(2), entry: entry(3) }
     }
@@ -152,7 +152,8 @@ impl Keys<'_> {
                 target[..dim].copy_from_slice(self.own(side, sequence.row_at(position), kv_head));
                 continue;
             }
-            let page = usize::try_from(self.pages[sequence.entry + block]).expect("a visible position has a page");
+            let page =
+                usize::try_from(self.pages[sequence.entry + block]).expect("a visible position has a page");
             let start = ((page * BLOCK + key) * self.kv_heads + kv_head) * dim;
             let pages = match side {
                 Side::K => self.k_pages,
@@ -221,40 +222,14 @@ pub(crate) fn carve<'a>(scratch: &mut &'a mut [f32], count: usize) -> &'a mut [f
     taken
 }
 
-/// Rows of one tensor `[rows, heads, dim]` as queries: row after row, in each the `together` heads from `head` on.
-#[derive(Clone, Copy)]
-pub(crate) struct Queries<'a> {
-    pub data: &'a [f32],
-    pub heads: usize,
-    pub dim: usize,
-    /// First row.
-    pub row: usize,
-    /// First head.
-    pub head: usize,
-    /// Heads of a row.
-    pub together: usize,
-    /// Queries to be left out.
-    pub skip: usize,
-}
-
-impl<'a> Queries<'a> {
-    /// The queries from number `skip` on.
-    pub fn from(self, skip: usize) -> Self {
-        Queries { skip, ..self }
-    }
-
-    /// The rows of the first head, as values to be added up.
-    pub fn values(self) -> Values<'a> {
-        let start = (self.row * self.heads + self.head) * self.dim;
-        Values { data: &self.data[start..], stride: self.heads * self.dim, width: self.dim }
-    }
-}
-
-impl Rows for Queries<'_> {
-    #[inline(always)]
-    fn row(&self, index: usize) -> &[f32] {
-        let index = index + self.skip;
-        let (row, head) = (self.row + index / self.together, self.head + index % self.together);
-        &self.data[(row * self.heads + head) * self.dim..][..self.dim]
-    }
+/// Rows of a tensor `[rows, heads, dim]` as queries: from `row` on, in each the `together` heads from `head` on.
+pub(crate) fn queries(
+    data: &[f32],
+    heads: usize,
+    dim: usize,
+    row: usize,
+    head: usize,
+    together: usize,
+) -> Rows<'_> {
+    Rows { data: &data[(row * heads + head) * dim..], together, outer: heads * dim, inner: dim }
 }

@@ -86,8 +86,10 @@ impl Form {
                 if keys.is_empty() {
                     continue;
                 }
-                let scores: Vec<f32> =
-                    keys.iter().map(|key| self.scale * suite::dot16(q, self.key(whole, *key, head))).collect();
+                let scores: Vec<f32> = keys
+                    .iter()
+                    .map(|key| self.scale * suite::dot16(q, self.key(whole, *key, head)))
+                    .collect();
                 let old = running.as_ref().map_or(f32::NEG_INFINITY, |running| running.0);
                 let mut max = old;
                 for score in &scores {
@@ -184,8 +186,14 @@ impl Form {
                         for position in block.max(start)..(block + 64).min(positions) {
                             if self.sees(position, key) {
                                 let (p, ds, q, d_out) = pull(position, head, key);
-                                dk_chain.iter_mut().zip(q).for_each(|(chain, q)| *chain = fma(ds, *q, *chain));
-                                dv_chain.iter_mut().zip(d_out).for_each(|(chain, d)| *chain = fma(p, *d, *chain));
+                                dk_chain
+                                    .iter_mut()
+                                    .zip(q)
+                                    .for_each(|(chain, q)| *chain = fma(ds, *q, *chain));
+                                dv_chain
+                                    .iter_mut()
+                                    .zip(d_out)
+                                    .for_each(|(chain, d)| *chain = fma(p, *d, *chain));
                             }
                         }
                     }
@@ -378,7 +386,7 @@ fn forms() -> Vec<Form> {
         plain,
         Form { window: Some(96), narrow: false, ..plain },
         Form { heads: 3, kv_heads: 1, head_dim: 37, value_dim: 21, segment: 64, narrow: false, ..plain },
-        Form { heads: 14, kv_heads: 2, head_dim: 64, value_dim: 64, segment: 1024, scale: 3.0, ..plain },
+        Form { heads: 6, kv_heads: 2, head_dim: 64, value_dim: 64, segment: 1024, scale: 3.0, ..plain },
         Form { heads: 2, kv_heads: 2, head_dim: 5, value_dim: 80, window: Some(1), ..plain },
         Form { heads: 1, kv_heads: 1, head_dim: 33, value_dim: 16, window: Some(0), ..plain },
         Form { heads: 4, kv_heads: 1, head_dim: 16, value_dim: 17, window: Some(70), segment: 64, ..plain },
@@ -390,15 +398,15 @@ fn any_cut_gives_the_bits_of_the_loops() {
     for (seed, form) in forms().into_iter().enumerate() {
         let seed = seed as u64 + 1;
         let whole = Whole::random(&form, &mut Numbers::new(seed), 333);
-        for level in Level::all() {
-            for cuts in [vec![333], vec![64, 192, 333], vec![1, 2, 70, 71, 200, 333]] {
-                let mut start = 0;
-                let batches: Vec<Vec<Span>> =
-                    cuts.iter().map(|end| vec![(0, std::mem::replace(&mut start, *end)..*end)]).collect();
-                let last = batches[batches.len() - 1][0].1.start;
-                let mut expected = form.reference(&whole, last);
-                let all = form.reference(&whole, 0);
-                (expected.out, expected.max, expected.sum) = (all.out, all.max, all.sum);
+        let all = form.reference(&whole, 0);
+        for cuts in [vec![333], vec![64, 192, 333], vec![1, 2, 70, 71, 200, 333]] {
+            let mut start = 0;
+            let batches: Vec<Vec<Span>> =
+                cuts.iter().map(|end| vec![(0, std::mem::replace(&mut start, *end)..*end)]).collect();
+            let last = batches[batches.len() - 1][0].1.start;
+            let mut expected = if last == 0 { all.clone() } else { form.reference(&whole, last) };
+            (expected.out, expected.max, expected.sum) = (all.out.clone(), all.max.clone(), all.sum.clone());
+            for level in Level::all() {
                 let found = run(&form, seed, level, std::slice::from_ref(&whole), &batches);
                 check_found(&format!("{form:?}, seed {seed}, {level}, cuts {cuts:?}"), &found[0], &expected);
             }
@@ -416,11 +424,15 @@ fn neighbours_do_not_matter() {
         let level = Level::detect().unwrap();
         let together = [vec![(2, 0..30), (0, 0..100)], vec![(0, 100..150), (1, 0..7), (2, 30..90)]];
         let alone = |index: usize| -> Vec<Vec<Span>> {
-            together.iter().map(|batch| batch.iter().filter(|span| span.0 == index).cloned().collect()).collect()
+            together
+                .iter()
+                .map(|batch| batch.iter().filter(|span| span.0 == index).cloned().collect())
+                .collect()
         };
         let found = run(&form, seed, level, &wholes, &together);
         for index in 0..3 {
-            let batches: Vec<Vec<Span>> = alone(index).into_iter().filter(|batch| !batch.is_empty()).collect();
+            let batches: Vec<Vec<Span>> =
+                alone(index).into_iter().filter(|batch| !batch.is_empty()).collect();
             let expected = run(&form, seed + 1, level, &wholes, &batches);
             check_found(&format!("{form:?}, seed {seed}, sequence {index}"), &found[index], &expected[index]);
         }
@@ -476,7 +488,8 @@ fn units_in_any_order_write_rows_of_no_sequence_as_rows_without_a_key() {
     };
     let (q, d_out) = (spread(&whole.q, f32::NAN), spread(&whole.d_out, f32::NAN));
     let (k, v) = (spread(&whole.k, f32::NAN), spread(&whole.v, f32::NAN));
-    let (out, max, sum) = (spread(&found.out, 0.0), spread(&found.max, f32::NEG_INFINITY), spread(&found.sum, 0.0));
+    let (out, max, sum) =
+        (spread(&found.out, 0.0), spread(&found.max, f32::NEG_INFINITY), spread(&found.sum, 0.0));
     let keys = Keys {
         kv_heads: form.kv_heads,
         head_dim: form.head_dim,
