@@ -40,6 +40,14 @@ pub struct Subject {
     joint: Filled,
 }
 
+/// What the forward graph says of its outputs and of its derivatives.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    outputs: Vec<(String, Array)>,
+    targets: Vec<(String, Vec<(Probe, f64)>)>,
+    seed: u64,
+}
+
 /// What came of a target.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Verdict {
@@ -70,14 +78,16 @@ pub struct Mismatch {
 }
 
 impl Subject {
-    /// The one-node graph of `case`, to be differentiated to input `slot` from its first output.
+    /// The one-node graph of `case`, to be differentiated to its inputs `slots` from its first output.
     ///
     /// # Errors
     /// What autodiff refuses.
-    pub fn of_case(case: &AnyCase, slot: usize, seed: u64) -> Result<Subject, GraphError> {
+    pub fn of_case(case: &AnyCase, slots: &[usize], seed: u64) -> Result<Subject, GraphError> {
         let forward = case_graph(case, Form::Bound, 0, seed);
-        let target = forward.graph.nodes()[0].inputs[slot].expect("a differentiated input is given");
-        Subject::new(forward, 0, &[target], seed)
+        let inputs = &forward.graph.nodes()[0].inputs;
+        let given = |slot: &usize| inputs[*slot].expect("a differentiated input is given");
+        let targets: Vec<ValueId> = slots.iter().map(given).collect();
+        Subject::new(forward, 0, &targets, seed)
     }
 
     /// `forward` with the gradients of `<random cotangent, output>` to `targets`, which are float32 bindings.
@@ -112,74 +122,36 @@ impl Subject {
         &self.joint
     }
 
-    /// The same with another graph in the place of what autodiff made: the same bindings, outputs of the same types.
-    pub fn with_joint(&self, graph: Graph) -> Subject {
-        Subject { joint: Filled { graph, ..self.joint.clone() }, ..self.clone() }
-    }
-
     /// Compares; a verdict a target.
     ///
     /// # Errors
     /// The first probe that is off by more than [`BOUND`], or is no number.
     pub fn check(&self, seed: u64) -> Result<Vec<Verdict>, Mismatch> {
-        let joint = self.joint.meaning();
-        let kept = self.forward.graph.outputs().len();
-        for (index, (expected, found)) in self.forward.meaning().iter().zip(&joint).enumerate() {
-            self.outputs_agree(index, expected, found, seed)?;
-        }
-        let pairs = self.targets.iter().zip(&joint[kept..]);
-        pairs.map(|(target, gradient)| self.check_target(*target, gradient, seed)).collect()
+        self.reference(seed).judge(&self.joint)
     }
 
-    fn outputs_agree(
-        &self,
-        index: usize,
-        expected: &Array,
-        found: &Array,
-        seed: u64,
-    ) -> Result<(), Mismatch> {
-        let largest = largest(&expected.data);
-        for (at, (expected, found)) in expected.data.iter().zip(&found.data).enumerate() {
-            let close = (expected - found).abs() <= BOUND * largest;
-            if !(close || expected == found || expected.is_nan() && found.is_nan()) {
-                let target = format!("output {:?}", self.forward.graph.outputs()[index].name);
-                let (probe, expected, found) = (format!("element {at}"), *expected, *found);
-                return Err(Mismatch { target, probe, expected, found, largest, seed });
-            }
-        }
-        Ok(())
-    }
-
-    fn check_target(&self, target: ValueId, gradient: &Array, seed: u64) -> Result<Verdict, Mismatch> {
-        let at = self.forward.array(target);
-        let mean_square = at.data.iter().map(|v| v * v).sum::<f64>() / at.data.len().max(1) as f64;
-        let step = if mean_square > 0.0 { STEP * mean_square.sqrt() } else { STEP };
-        let mut random = Random::new(seed);
-        let mut probes = self.elements(at.data.len(), &mut random);
-        probes.extend(
-            (0..DIRECTIONS).map(|_| Probe::Direction((0..at.data.len()).map(|_| random.sign()).collect())),
-        );
-        let measured: Vec<(f64, f64)> = probes
-            .iter()
-            .map(|probe| (self.derivative(target, &at, probe, step), probe.along(&gradient.data)))
-            .collect();
-        // Where the graph says zero, the differences set the scale.
-        let scale = match largest(&gradient.data) {
-            0.0 => largest(&measured.iter().map(|(expected, _)| *expected).collect::<Vec<_>>()),
-            scale => scale,
+    /// Takes the differences, to judge any number of graphs by.
+    pub fn reference(&self, seed: u64) -> Reference {
+        let measure = |target: &ValueId| {
+            let at = self.forward.array(*target);
+            let mean_square = at.data.iter().map(|v| v * v).sum::<f64>() / at.data.len().max(1) as f64;
+            let step = if mean_square > 0.0 { STEP * mean_square.sqrt() } else { STEP };
+            let mut random = Random::new(seed);
+            let mut probes = self.elements(at.data.len(), &mut random);
+            let signs = |_| Probe::Direction((0..at.data.len()).map(|_| random.sign()).collect());
+            probes.extend((0..DIRECTIONS).map(signs));
+            let measured = probes.into_iter().map(|probe| {
+                let derivative = self.derivative(*target, &at, &probe, step);
+                (probe, derivative)
+            });
+            (self.name_of(*target), measured.collect())
         };
-        let mut worst = 0.0f64;
-        for (probe, (expected, found)) in probes.iter().zip(&measured) {
-            let error = (expected - found).abs();
-            let close = error <= BOUND * scale;
-            if !close {
-                let target = self.name_of(target);
-                let (probe, expected, found) = (probe.to_string(), *expected, *found);
-                return Err(Mismatch { target, probe, expected, found, largest: scale, seed });
-            }
-            worst = worst.max(if scale > 0.0 { error / scale } else { 0.0 });
+        let names = self.forward.graph.outputs().iter().map(|output| output.name.clone());
+        Reference {
+            outputs: names.zip(self.forward.meaning()).collect(),
+            targets: self.targets.iter().map(measure).collect(),
+            seed,
         }
-        Ok(if scale == 0.0 { Verdict::Zero } else { Verdict::Agrees(worst) })
     }
 
     /// Single elements to be tried: all, or the first, the last and some between.
@@ -209,11 +181,63 @@ impl Subject {
 
     fn name_of(&self, target: ValueId) -> String {
         let binding = self.forward.graph.bindings().iter().find(|binding| binding.value == target);
-        binding.map_or_else(|| target.to_string(), |binding| format!("gradient of {:?}", binding.name))
+        binding.map_or_else(|| target.to_string(), |binding| format!("{:?}", binding.name))
+    }
+}
+
+impl Reference {
+    /// Compares the outputs of `joint`: the forward's, then the gradient of each target. A verdict a target.
+    ///
+    /// # Errors
+    /// The first output or probe that is off by more than [`BOUND`], or is no number.
+    pub fn judge(&self, joint: &Filled) -> Result<Vec<Verdict>, Mismatch> {
+        let joint = joint.meaning();
+        for ((name, expected), found) in self.outputs.iter().zip(&joint) {
+            let scale = largest(&expected.data);
+            for (at, (expected, found)) in expected.data.iter().zip(&found.data).enumerate() {
+                let close = (expected - found).abs() <= BOUND * scale;
+                if !(close || expected == found || expected.is_nan() && found.is_nan()) {
+                    let (target, probe) = (format!("output {name:?}"), format!("element {at}"));
+                    return Err(self.mismatch(target, probe, *expected, *found, scale));
+                }
+            }
+        }
+        let pairs = self.targets.iter().zip(&joint[self.outputs.len()..]);
+        pairs.map(|((name, probes), gradient)| self.judge_target(name, probes, gradient)).collect()
+    }
+
+    fn judge_target(
+        &self,
+        name: &str,
+        probes: &[(Probe, f64)],
+        gradient: &Array,
+    ) -> Result<Verdict, Mismatch> {
+        // Where the graph says zero, the differences set the scale.
+        let scale = match largest(&gradient.data) {
+            0.0 => largest(&probes.iter().map(|(_, derivative)| *derivative).collect::<Vec<_>>()),
+            scale => scale,
+        };
+        let mut worst = 0.0f64;
+        for (probe, expected) in probes {
+            let found = probe.along(&gradient.data);
+            let error = (expected - found).abs();
+            let close = error <= BOUND * scale; // false for a NaN
+            if !close {
+                let target = format!("gradient of {name}");
+                return Err(self.mismatch(target, probe.to_string(), *expected, found, scale));
+            }
+            worst = worst.max(if scale > 0.0 { error / scale } else { 0.0 });
+        }
+        Ok(if scale == 0.0 { Verdict::Zero } else { Verdict::Agrees(worst) })
+    }
+
+    fn mismatch(&self, target: String, probe: String, expected: f64, found: f64, largest: f64) -> Mismatch {
+        Mismatch { target, probe, expected, found, largest, seed: self.seed }
     }
 }
 
 /// A direction in the space of a target.
+#[derive(Clone, Debug)]
 enum Probe {
     Element(usize),
     Direction(Vec<f64>),

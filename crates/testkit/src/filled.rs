@@ -76,8 +76,8 @@ impl Filled {
         self.graph.outputs().iter().map(|output| values[&output.value].clone()).collect()
     }
 
-    /// The outputs by a backend, every one converted to float64 exactly. Stores are made and given back; weights stay with
-    /// the backend.
+    /// The outputs by a backend, every one converted to float64 exactly, then the contents of each store that the run
+    /// writes, in the order of bindings. Stores are made and given back; weights stay with the backend.
     ///
     /// # Errors
     /// What the backend answers.
@@ -124,10 +124,15 @@ impl Filled {
             outputs.push(array);
         }
         backend.discard(program);
-        for held in held {
-            if let Held::Store(store) = held {
-                backend.release(store);
+        for (binding, held) in self.graph.bindings().iter().zip(held) {
+            let Held::Store(store) = held else { continue };
+            if self.graph.effects().iter().any(|effect| effect.store == binding.value) {
+                let sizes = self.graph.ty(binding.value).shape.0.clone();
+                let mut contents = vec![0f32; sizes.iter().product()];
+                backend.read(store, 0, &mut contents)?;
+                outputs.push(Array::new(sizes, contents.into_iter().map(f64::from).collect()));
             }
+            backend.release(store);
         }
         Ok(outputs)
     }

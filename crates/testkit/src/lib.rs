@@ -4,7 +4,11 @@
 //! Invariants: nothing here ships; every random thing comes from a seed that a failure prints.
 
 pub mod blocks;
+pub mod bound;
 pub mod case_graph;
 pub mod difference;
+pub mod draft;
 pub mod filled;
+pub mod little_model;
+pub mod mutate;
 pub mod random;

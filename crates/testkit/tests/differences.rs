@@ -53,7 +53,7 @@ fn every_gradient_is_the_derivative() {
                 continue;
             }
             let tally = tallies.entry((name, input.name)).or_default();
-            let subject = match Subject::of_case(case, slot, seed) {
+            let subject = match Subject::of_case(case, &[slot], seed) {
                 Ok(subject) => subject,
                 Err(GraphError::NoVjp { .. }) => {
                     tally.refused += 1;
