@@ -8,21 +8,20 @@
 use crate::isa::{Isa, Level, Task};
 
 mod blocks;
-mod prefetch;
 mod dots;
+mod prefetch;
 mod weighted;
 
 pub mod adamw;
 pub mod adapt;
 pub mod adapt_vjp;
-pub mod copy;
-pub mod rope_table;
 pub mod add_squares;
 pub mod argmax;
 pub mod arithmetic;
 pub mod attention;
 pub mod attention_vjp;
 pub mod clip_factor;
+pub mod copy;
 pub mod cross_entropy;
 pub mod cross_entropy_vjp;
 pub mod dot;
@@ -33,6 +32,7 @@ pub mod linear_vjp;
 pub mod map;
 pub mod rms_norm;
 pub mod rope;
+pub mod rope_table;
 pub mod round_f16;
 pub mod scatter_rows;
 pub mod select_rows;

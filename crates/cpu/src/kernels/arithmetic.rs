@@ -105,11 +105,15 @@ mod tests {
         check_map(4, Rsqrt, |x| 1.0 / x.sqrt());
     }
 
+    /// Makes the second operand of elements, and tells which of them belongs to an element of the first.
+    type Spread = fn(&[f32]) -> Operand;
+    type Index = fn(usize, usize) -> usize;
+
     fn check_zip<F: Pair>(seed: u64, function: F, reference: impl Fn(f32, f32) -> f32) {
         for (rows, width) in [(1, 1), (3, 33), (70, 192), (2, 9000)] {
             let mut numbers = Numbers::new(seed);
             let a = numbers.hard(rows * width);
-            let spread: [(usize, fn(&[f32]) -> Operand, fn(usize, usize) -> usize); 4] = [
+            let spread: [(usize, Spread, Index); 4] = [
                 (rows * width, |b| Operand::Each(b), |at, _| at),
                 (width, |b| Operand::Columns(b), |at, width| at % width),
                 (rows, |b| Operand::Rows(b), |at, width| at / width),

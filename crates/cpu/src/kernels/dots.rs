@@ -171,26 +171,31 @@ fn tile<I: Isa, const HEIGHT: usize, const WIDTH: usize>(
     out: &mut [f32],
     out_stride: usize,
 ) {
+    let depth = matrix.depth;
+    assert!(
+        depth == 0 || (depth - 1) * matrix.stride + column + (WIDTH - 1) * LANES + lanes <= matrix.data.len()
+    );
+    assert!(rows.iter().all(|row| row.len() == depth));
     let zero = [[isa.zero(); WIDTH]; HEIGHT];
     let mut waiting = [zero; DEPTH];
     let mut sums = zero;
     for (step, first) in ORDER.into_iter().enumerate() {
         sums = zero;
         let mut index = first;
-        while index < matrix.depth {
+        while index < depth {
             let start = index * matrix.stride + column;
             let mut values = [isa.zero(); WIDTH];
             for (part, value) in values.iter_mut().enumerate() {
-                let source = &matrix.data[start + part * LANES..][..lanes];
-                // SAFETY: where `lanes` is sixteen, the slice of the line above has sixteen elements.
                 *value = if lanes == LANES {
-                    unsafe { isa.load_at(source.as_ptr()) }
+                    // SAFETY: the first assertion above, for the last row of the matrix, covers every earlier one.
+                    unsafe { isa.load_at(matrix.data.as_ptr().add(start + part * LANES)) }
                 } else {
-                    isa.load_partial(source)
+                    isa.load_partial(&matrix.data[start..start + lanes])
                 };
             }
             for (row, sums) in rows.iter().zip(&mut sums) {
-                let factor = isa.splat(row[index]);
+                // SAFETY: `index` is below `depth`, which is the length of each row by the second assertion above.
+                let factor = isa.splat(unsafe { *row.get_unchecked(index) });
                 for (value, sum) in values.iter().zip(sums) {
                     *sum = isa.fma(factor, *value, *sum);
                 }

@@ -189,12 +189,12 @@ pub(crate) fn scalar(function: impl Fn(crate::isa::Scalar, [f32; 16]) -> [f32; 1
 
 /// `e^x`.
 pub(crate) fn exp(x: f32) -> f32 {
-    scalar(|isa, x| crate::math::exp(isa, x), x)
+    scalar(crate::math::exp, x)
 }
 
 /// `ln x`.
 pub(crate) fn log(x: f32) -> f32 {
-    scalar(|isa, x| crate::math::log(isa, x), x)
+    scalar(crate::math::log, x)
 }
 
 /// The tree: lanes `i` and `i + 8`, `i + 4`, `i + 2`, `i + 1`.

@@ -105,7 +105,7 @@ impl Form {
                 let (mut sum, mut o) = (suite::tree(lanes), vec![0.0f32; self.value_dim]);
                 if let Some((_, old_sum, old_o)) = running {
                     let rescale = suite::exp(old - max);
-                    sum = old_sum * rescale + sum;
+                    sum += old_sum * rescale;
                     o = old_o.iter().map(|o| o * rescale).collect();
                 }
                 for (key, weight) in keys.iter().zip(&weights) {
