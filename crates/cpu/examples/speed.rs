@@ -15,11 +15,12 @@ use apprentice_cpu::{CpuError, Disjoint, Isa, Level, Pool, Task};
 use apprentice_quant::Format;
 
 /// Outputs and width of the matrices of SmolLM2-135M, and the format that its file holds them in.
-const SHAPES: [(usize, usize, Format); 6] = [
+const SHAPES: [(usize, usize, Format); 7] = [
     (192, 576, Format::Q4_1),
     (576, 576, Format::Q4_1),
     (1536, 576, Format::Q4_1),
     (576, 1536, Format::Q4_1),
+    (1536, 576, Format::Q8_0),
     (49152, 576, Format::Q8_0),
     (640, 2048, Format::Q6K),
 ];

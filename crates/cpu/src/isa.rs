@@ -132,8 +132,15 @@ pub trait Isa: Copy + Send + Sync + fmt::Debug + 'static {
     fn shr_by(self, a: Self::W, by: u32) -> Self::W;
     /// One f16 of these bits, exactly.
     fn f16(self, bits: u16) -> f32;
+    /// Two little-endian f16, exactly, each in every lane.
+    fn splat_f16s(self, source: &[u8; 4]) -> [Self::V; 2];
     /// Sixteen little-endian f16, exactly.
     fn load_f16(self, source: &[u8; 2 * LANES]) -> Self::V;
+
+    /// Whether [`Isa::lookup`] is cheaper than a conversion and a multiply-add. No result depends on it.
+    const FAST_LOOKUP: bool;
+    /// Lane `code % 16` of `table`, for each code.
+    fn lookup(self, table: Self::V, code: Self::W) -> Self::V;
 
     /// The tree of NUMERICS: lanes `i` and `i+8` are added, then `i` and `i+4`, `i` and `i+2`, `i` and `i+1`.
     fn sum_tree(self, a: Self::V) -> f32;
@@ -219,6 +226,15 @@ pub trait Isa: Copy + Send + Sync + fmt::Debug + 'static {
     #[inline(always)]
     fn abs(self, a: Self::V) -> Self::V {
         self.from_bits(self.and_int(self.bits(a), self.splat_int(i32::MAX)))
+    }
+    /// Sixteen little-endian f32.
+    #[inline(always)]
+    fn load_f32(self, source: &[u8; 4 * LANES]) -> Self::V {
+        let mut bits = [0; LANES];
+        for (bits, source) in bits.iter_mut().zip(source.as_chunks().0) {
+            *bits = i32::from_le_bytes(*source);
+        }
+        self.from_bits(self.load_int(&bits))
     }
     /// Sixteen little-endian bf16, exactly.
     #[inline(always)]

@@ -239,9 +239,32 @@ impl Isa for Avx2 {
         proven!(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))))
     }
     #[inline(always)]
+    fn splat_f16s(self, source: &[u8; 4]) -> [Self::V; 2] {
+        proven!({
+            let both = _mm256_cvtph_ps(_mm_set1_epi32(i32::from_le_bytes(*source)));
+            [[_mm256_moveldup_ps(both); 2], [_mm256_movehdup_ps(both); 2]]
+        })
+    }
+    #[inline(always)]
     fn load_f16(self, source: &[u8; 2 * LANES]) -> Self::V {
         let (low, high) = (source.as_ptr(), source[LANES..].as_ptr());
         proven!([_mm256_cvtph_ps(_mm_loadu_si128(low.cast())), _mm256_cvtph_ps(_mm_loadu_si128(high.cast()))])
+    }
+
+    const FAST_LOOKUP: bool = false;
+    #[inline(always)]
+    fn lookup(self, table: Self::V, code: Self::W) -> Self::V {
+        proven!({
+            let eighth = _mm256_set1_epi32(8);
+            let mut found = table;
+            for (found, code) in found.iter_mut().zip(code) {
+                let (low, high) =
+                    (_mm256_permutevar8x32_ps(table[0], code), _mm256_permutevar8x32_ps(table[1], code));
+                let upper = _mm256_cmpeq_epi32(_mm256_and_si256(code, eighth), eighth);
+                *found = _mm256_blendv_ps(low, high, _mm256_castsi256_ps(upper));
+            }
+            found
+        })
     }
 
     #[inline(always)]

@@ -225,8 +225,21 @@ impl Isa for Avx512 {
         proven!(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))))
     }
     #[inline(always)]
+    fn splat_f16s(self, source: &[u8; 4]) -> [Self::V; 2] {
+        proven!({
+            let both = _mm512_cvtph_ps(_mm256_set1_epi32(i32::from_le_bytes(*source)));
+            [_mm512_moveldup_ps(both), _mm512_movehdup_ps(both)]
+        })
+    }
+    #[inline(always)]
     fn load_f16(self, source: &[u8; 2 * LANES]) -> Self::V {
         proven!(_mm512_cvtph_ps(_mm256_loadu_si256(source.as_ptr().cast())))
+    }
+
+    const FAST_LOOKUP: bool = true;
+    #[inline(always)]
+    fn lookup(self, table: Self::V, code: Self::W) -> Self::V {
+        proven!(_mm512_permutexvar_ps(code, table))
     }
 
     #[inline(always)]

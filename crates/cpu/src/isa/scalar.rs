@@ -1,6 +1,7 @@
 //! One element at a time: the reference of every suite, and the level of machines without vector units of ours.
 //!
-//! `mul_add` is one rounding: the instruction where the machine has it, else the C library's `fmaf`.
+//! `mul_add` is one rounding: the instruction where the machine has it, else the C library's `fmaf`. It stands in
+//! functions of its own, chosen by the token, so the kernels need not be compiled twice.
 
 use std::array::from_fn;
 
@@ -21,15 +22,35 @@ impl Scalar {
         #[cfg(target_arch = "x86_64")]
         let fused = std::arch::is_x86_feature_detected!("fma");
         #[cfg(not(target_arch = "x86_64"))]
-        let fused = false; // where it is part of the base, as on aarch64, there is nothing to enter
+        let fused = false; // where it is part of the base, as on aarch64, there is nothing to choose
         Self { fused }
     }
 }
 
+type Lanes = [f32; LANES];
+
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "fma")]
-fn with_fma<T: Task>(isa: Scalar, task: T) -> T::Output {
-    task.run(isa)
+fn fma_by_instruction(a: &Lanes, b: &Lanes, c: &Lanes) -> Lanes {
+    from_fn(|i| a[i].mul_add(b[i], c[i]))
+}
+
+#[inline(never)]
+fn fma(a: &Lanes, b: &Lanes, c: &Lanes) -> Lanes {
+    from_fn(|i| a[i].mul_add(b[i], c[i]))
+}
+
+#[inline(never)]
+fn f16_to_f32(bits: u16) -> f32 {
+    f16::from_bits(bits).to_f32()
+}
+
+/// Adding 2^23 leaves no fraction, and rounds to nearest even.
+#[inline(always)]
+fn round_ties_even(x: f32) -> f32 {
+    const WHOLE_FROM: f32 = 8_388_608.0;
+    let shift = WHOLE_FROM.copysign(x);
+    if x.abs() < WHOLE_FROM { ((x + shift) - shift).copysign(x) } else { x }
 }
 
 impl Isa for Scalar {
@@ -41,11 +62,6 @@ impl Isa for Scalar {
 
     #[inline]
     fn run<T: Task>(self, task: T) -> T::Output {
-        #[cfg(target_arch = "x86_64")]
-        if self.fused {
-            // SAFETY: `fused` is set only by `detect`, which saw fma.
-            return unsafe { with_fma(self, task) };
-        }
         task.run(self)
     }
 
@@ -81,7 +97,12 @@ impl Isa for Scalar {
     }
     #[inline(always)]
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-        from_fn(|i| a[i].mul_add(b[i], c[i]))
+        #[cfg(target_arch = "x86_64")]
+        if self.fused {
+            // SAFETY: `fused` is set only by `detect`, which saw the instruction.
+            return unsafe { fma_by_instruction(&a, &b, &c) };
+        }
+        fma(&a, &b, &c)
     }
     #[inline(always)]
     fn sqrt(self, a: Self::V) -> Self::V {
@@ -89,7 +110,7 @@ impl Isa for Scalar {
     }
     #[inline(always)]
     fn round_ties_even(self, a: Self::V) -> Self::V {
-        a.map(f32::round_ties_even)
+        a.map(round_ties_even)
     }
 
     #[inline(always)]
@@ -140,7 +161,7 @@ impl Isa for Scalar {
     #[inline(always)]
     fn to_int(self, a: Self::V) -> Self::W {
         a.map(|lane| {
-            let whole = lane.round_ties_even();
+            let whole = round_ties_even(lane);
             let fits = (-2_147_483_648.0..2_147_483_648.0).contains(&whole);
             (if fits { whole as i32 } else { i32::MIN }).cast_unsigned()
         })
@@ -207,11 +228,22 @@ impl Isa for Scalar {
     }
     #[inline(always)]
     fn f16(self, bits: u16) -> f32 {
-        f16::from_bits(bits).to_f32()
+        f16_to_f32(bits)
+    }
+    #[inline(always)]
+    fn splat_f16s(self, source: &[u8; 4]) -> [Self::V; 2] {
+        let [a, b, c, d] = *source;
+        [[a, b], [c, d]].map(|bits| self.splat(f16_to_f32(u16::from_le_bytes(bits))))
     }
     #[inline(always)]
     fn load_f16(self, source: &[u8; 2 * LANES]) -> Self::V {
-        from_fn(|i| f16::from_le_bytes([source[2 * i], source[2 * i + 1]]).to_f32())
+        from_fn(|i| f16_to_f32(u16::from_le_bytes([source[2 * i], source[2 * i + 1]])))
+    }
+
+    const FAST_LOOKUP: bool = false;
+    #[inline(always)]
+    fn lookup(self, table: Self::V, code: Self::W) -> Self::V {
+        code.map(|code| table[code as usize % LANES])
     }
 
     #[inline(always)]

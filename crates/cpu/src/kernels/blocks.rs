@@ -67,12 +67,7 @@ impl Block for F32 {
     const STRIPS: usize = 1;
     #[inline(always)]
     fn strip<I: Isa>(isa: I, block: &[u8], _: usize) -> [I::V; 2] {
-        let half = |start| {
-            let lanes: [f32; LANES] =
-                std::array::from_fn(|i| f32::from_le_bytes(*bytes(block, start + 4 * i)));
-            isa.load(&lanes)
-        };
-        [half(0), half(64)]
+        [isa.load_f32(bytes(block, 0)), isa.load_f32(bytes(block, 64))]
     }
 }
 
@@ -99,8 +94,15 @@ impl Block for Q4_0 {
     const STRIPS: usize = 1;
     #[inline(always)]
     fn strip<I: Isa>(isa: I, block: &[u8], _: usize) -> [I::V; 2] {
-        let d = isa.splat(scale(isa, block, 0));
-        nibbles(isa, bytes(block, 2)).map(|code| isa.mul(d, signed(isa, code, 8)))
+        let [d, _] = isa.splat_f16s(bytes(block, 0));
+        let packed = isa.load_u8(bytes(block, 2));
+        let upper = isa.shr::<4>(packed);
+        if I::FAST_LOOKUP {
+            let table = isa.mul(d, signed(isa, iota(isa), 8));
+            return [isa.lookup(table, packed), isa.lookup(table, upper)];
+        }
+        let lower = isa.and_int(packed, isa.splat_int(15));
+        [isa.mul(d, signed(isa, lower, 8)), isa.mul(d, signed(isa, upper, 8))]
     }
 }
 
@@ -109,8 +111,15 @@ impl Block for Q4_1 {
     const STRIPS: usize = 1;
     #[inline(always)]
     fn strip<I: Isa>(isa: I, block: &[u8], _: usize) -> [I::V; 2] {
-        let (d, m) = (isa.splat(scale(isa, block, 0)), isa.splat(scale(isa, block, 2)));
-        nibbles(isa, bytes(block, 4)).map(|code| isa.fma(d, isa.from_int(code), m))
+        let [d, m] = isa.splat_f16s(bytes(block, 0));
+        let packed = isa.load_u8(bytes(block, 4));
+        let upper = isa.shr::<4>(packed);
+        if I::FAST_LOOKUP {
+            let table = isa.fma(d, isa.from_int(iota(isa)), m);
+            return [isa.lookup(table, packed), isa.lookup(table, upper)];
+        }
+        let lower = isa.and_int(packed, isa.splat_int(15));
+        [isa.fma(d, isa.from_int(lower), m), isa.fma(d, isa.from_int(upper), m)]
     }
 }
 
@@ -119,9 +128,9 @@ impl Block for Q5_0 {
     const STRIPS: usize = 1;
     #[inline(always)]
     fn strip<I: Isa>(isa: I, block: &[u8], _: usize) -> [I::V; 2] {
-        let d = isa.splat(scale(isa, block, 0));
-        let codes = with_fifth_bits(isa, nibbles(isa, bytes(block, 6)), *bytes(block, 2));
-        codes.map(|code| isa.mul(d, signed(isa, code, 16)))
+        let [d, _] = isa.splat_f16s(bytes(block, 0));
+        let [lower, upper] = five_bits(isa, bytes(block, 2), bytes(block, 6));
+        [isa.mul(d, signed(isa, lower, 16)), isa.mul(d, signed(isa, upper, 16))]
     }
 }
 
@@ -130,9 +139,9 @@ impl Block for Q5_1 {
     const STRIPS: usize = 1;
     #[inline(always)]
     fn strip<I: Isa>(isa: I, block: &[u8], _: usize) -> [I::V; 2] {
-        let (d, m) = (isa.splat(scale(isa, block, 0)), isa.splat(scale(isa, block, 2)));
-        let codes = with_fifth_bits(isa, nibbles(isa, bytes(block, 8)), *bytes(block, 4));
-        codes.map(|code| isa.fma(d, isa.from_int(code), m))
+        let [d, m] = isa.splat_f16s(bytes(block, 0));
+        let [lower, upper] = five_bits(isa, bytes(block, 4), bytes(block, 8));
+        [isa.fma(d, isa.from_int(lower), m), isa.fma(d, isa.from_int(upper), m)]
     }
 }
 
@@ -141,9 +150,9 @@ impl Block for Q8_0 {
     const STRIPS: usize = 1;
     #[inline(always)]
     fn strip<I: Isa>(isa: I, block: &[u8], _: usize) -> [I::V; 2] {
-        let d = isa.splat(scale(isa, block, 0));
-        [isa.load_i8(bytes(block, 2)), isa.load_i8(bytes(block, 18))]
-            .map(|code| isa.mul(d, isa.from_int(code)))
+        let [d, _] = isa.splat_f16s(bytes(block, 0));
+        let (lower, upper) = (isa.load_i8(bytes(block, 2)), isa.load_i8(bytes(block, 18)));
+        [isa.mul(d, isa.from_int(lower)), isa.mul(d, isa.from_int(upper))]
     }
 }
 
@@ -152,15 +161,17 @@ impl Block for Q2K {
     const STRIPS: usize = 8;
     #[inline(always)]
     fn strip<I: Isa>(isa: I, block: &[u8], strip: usize) -> [I::V; 2] {
-        let (d, dmin) = (scale(isa, block, 80), scale(isa, block, 82));
-        let (half, quarter) = (strip / 4, strip % 4);
-        std::array::from_fn(|side| {
-            let packed = block[2 * strip + side];
-            let code = isa.load_u8(bytes(block, 16 + 32 * half + 16 * side));
-            let code = isa.and_int(isa.shr_by(code, 2 * quarter as u32), isa.splat_int(3));
-            stepped(isa, code, d * f32::from(packed & 15), dmin * f32::from(packed >> 4))
-        })
+        [q2_k(isa, block, strip, 0), q2_k(isa, block, strip, 1)]
     }
+}
+
+/// Sixteen values, the `side` of a strip; the other formats below likewise.
+#[inline(always)]
+fn q2_k<I: Isa>(isa: I, block: &[u8], strip: usize, side: usize) -> I::V {
+    let [d, dmin] = isa.splat_f16s(bytes(block, 80));
+    let packed = block[2 * strip + side];
+    let code = part(isa, bytes(block, 16 + 32 * (strip / 4) + 16 * side), 2 * (strip % 4), 3);
+    stepped(isa, code, times(isa, d, packed & 15), times(isa, dmin, packed >> 4))
 }
 
 impl Block for Q3K {
@@ -168,21 +179,19 @@ impl Block for Q3K {
     const STRIPS: usize = 8;
     #[inline(always)]
     fn strip<I: Isa>(isa: I, block: &[u8], strip: usize) -> [I::V; 2] {
-        let d = scale(isa, block, 108);
-        let (half, quarter) = (strip / 4, strip % 4);
-        std::array::from_fn(|side| {
-            let group = 2 * strip + side;
-            let lower = block[96 + group % 8] >> (4 * (group / 8)) & 15;
-            let upper = block[104 + group % 4] >> (2 * (group / 4)) & 3;
-            let step = d * f32::from((lower | upper << 4) as i8 - 32);
-            let low = isa.load_u8(bytes(block, 32 + 32 * half + 16 * side));
-            let low = isa.and_int(isa.shr_by(low, 2 * quarter as u32), isa.splat_int(3));
-            let third = isa.load_u8(bytes(block, 16 * side));
-            let third = isa.and_int(isa.shr_by(third, strip as u32), isa.splat_int(1));
-            let code = isa.or_int(low, isa.shl::<2>(third));
-            isa.mul(isa.splat(step), signed(isa, code, 4))
-        })
+        [q3_k(isa, block, strip, 0), q3_k(isa, block, strip, 1)]
     }
+}
+
+#[inline(always)]
+fn q3_k<I: Isa>(isa: I, block: &[u8], strip: usize, side: usize) -> I::V {
+    let group = 2 * strip + side;
+    let lower = block[96 + group % 8] >> (4 * (group / 8)) & 15;
+    let upper = block[104 + group % 4] >> (2 * (group / 4)) & 3;
+    let step = isa.splat(scale(isa, block, 108) * f32::from((lower | upper << 4) as i8 - 32));
+    let low = part(isa, bytes(block, 32 + 32 * (strip / 4) + 16 * side), 2 * (strip % 4), 3);
+    let third = part(isa, bytes(block, 16 * side), strip, 1);
+    isa.mul(step, signed(isa, isa.or_int(low, isa.shl::<2>(third)), 4))
 }
 
 impl Block for Q4K {
@@ -190,12 +199,17 @@ impl Block for Q4K {
     const STRIPS: usize = 8;
     #[inline(always)]
     fn strip<I: Isa>(isa: I, block: &[u8], strip: usize) -> [I::V; 2] {
-        let (step, minimum) = step_and_minimum(isa, block, strip);
-        std::array::from_fn(|side| {
-            let code = isa.load_u8(bytes(block, 16 + 32 * (strip / 2) + 16 * side));
-            let code = isa.and_int(isa.shr_by(code, 4 * (strip % 2) as u32), isa.splat_int(15));
-            stepped(isa, code, step, minimum)
-        })
+        let [step, minimum] = step_and_minimum(isa, block, strip);
+        let (start, shift) = (16 + 32 * (strip / 2), 4 * (strip % 2) as u32);
+        let lower = isa.shr_by(isa.load_u8(bytes(block, start)), shift);
+        let upper = isa.shr_by(isa.load_u8(bytes(block, start + 16)), shift);
+        if I::FAST_LOOKUP {
+            let table = stepped(isa, iota(isa), step, minimum);
+            return [isa.lookup(table, lower), isa.lookup(table, upper)];
+        }
+        let mask = isa.splat_int(15);
+        let (lower, upper) = (isa.and_int(lower, mask), isa.and_int(upper, mask));
+        [stepped(isa, lower, step, minimum), stepped(isa, upper, step, minimum)]
     }
 }
 
@@ -204,15 +218,17 @@ impl Block for Q5K {
     const STRIPS: usize = 8;
     #[inline(always)]
     fn strip<I: Isa>(isa: I, block: &[u8], strip: usize) -> [I::V; 2] {
-        let (step, minimum) = step_and_minimum(isa, block, strip);
-        std::array::from_fn(|side| {
-            let low = isa.load_u8(bytes(block, 48 + 32 * (strip / 2) + 16 * side));
-            let low = isa.and_int(isa.shr_by(low, 4 * (strip % 2) as u32), isa.splat_int(15));
-            let fifth = isa.load_u8(bytes(block, 16 + 16 * side));
-            let fifth = isa.and_int(isa.shr_by(fifth, strip as u32), isa.splat_int(1));
-            stepped(isa, isa.or_int(low, isa.shl::<4>(fifth)), step, minimum)
-        })
+        let [step, minimum] = step_and_minimum(isa, block, strip);
+        let (lower, upper) = (q5_k(isa, block, strip, 0), q5_k(isa, block, strip, 1));
+        [stepped(isa, lower, step, minimum), stepped(isa, upper, step, minimum)]
     }
+}
+
+#[inline(always)]
+fn q5_k<I: Isa>(isa: I, block: &[u8], strip: usize, side: usize) -> I::W {
+    let low = part(isa, bytes(block, 48 + 32 * (strip / 2) + 16 * side), 4 * (strip % 2), 15);
+    let fifth = part(isa, bytes(block, 16 + 16 * side), strip, 1);
+    isa.or_int(low, isa.shl::<4>(fifth))
 }
 
 impl Block for Q6K {
@@ -220,18 +236,17 @@ impl Block for Q6K {
     const STRIPS: usize = 8;
     #[inline(always)]
     fn strip<I: Isa>(isa: I, block: &[u8], strip: usize) -> [I::V; 2] {
-        let d = scale(isa, block, 208);
-        let (half, quarter) = (strip / 4, strip % 4);
-        std::array::from_fn(|side| {
-            let step = d * f32::from(block[192 + 2 * strip + side].cast_signed());
-            let low = isa.load_u8(bytes(block, 64 * half + 32 * (quarter % 2) + 16 * side));
-            let low = isa.and_int(isa.shr_by(low, 4 * (quarter / 2) as u32), isa.splat_int(15));
-            let high = isa.load_u8(bytes(block, 128 + 32 * half + 16 * side));
-            let high = isa.and_int(isa.shr_by(high, 2 * quarter as u32), isa.splat_int(3));
-            let code = isa.or_int(low, isa.shl::<4>(high));
-            isa.mul(isa.splat(step), signed(isa, code, 32))
-        })
+        [q6_k(isa, block, strip, 0), q6_k(isa, block, strip, 1)]
     }
+}
+
+#[inline(always)]
+fn q6_k<I: Isa>(isa: I, block: &[u8], strip: usize, side: usize) -> I::V {
+    let (half, quarter) = (strip / 4, strip % 4);
+    let step = isa.splat(scale(isa, block, 208) * f32::from(block[192 + 2 * strip + side].cast_signed()));
+    let low = part(isa, bytes(block, 64 * half + 32 * (quarter % 2) + 16 * side), 4 * (quarter / 2), 15);
+    let high = part(isa, bytes(block, 128 + 32 * half + 16 * side), 2 * quarter, 3);
+    isa.mul(step, signed(isa, isa.or_int(low, isa.shl::<4>(high)), 32))
 }
 
 /// `COUNT` bytes of a block from `start`.
@@ -246,23 +261,29 @@ fn scale<I: Isa>(isa: I, block: &[u8], start: usize) -> f32 {
     isa.f16(u16::from_le_bytes(*bytes(block, start)))
 }
 
-/// The low nibbles, then the high ones.
+/// 0 to 15.
 #[inline(always)]
-fn nibbles<I: Isa>(isa: I, packed: &[u8; LANES]) -> [I::W; 2] {
-    let packed = isa.load_u8(packed);
-    [isa.and_int(packed, isa.splat_int(15)), isa.shr::<4>(packed)]
+fn iota<I: Isa>(isa: I) -> I::W {
+    isa.load_int(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15])
 }
 
-/// Bit `i` of `high` as the fifth bit of code `i`.
+/// Bits `mask` of each byte from bit `shift` on.
 #[inline(always)]
-fn with_fifth_bits<I: Isa>(isa: I, codes: [I::W; 2], high: [u8; 4]) -> [I::W; 2] {
-    let lane = isa.load_int(&std::array::from_fn(|i| i as i32));
-    let high = u32::from_le_bytes(high);
-    let fifth = |codes, high: u32| {
-        let bit = isa.and_int(isa.shr_each(isa.splat_int(high.cast_signed()), lane), isa.splat_int(1));
-        isa.or_int(codes, isa.shl::<4>(bit))
-    };
-    [fifth(codes[0], high), fifth(codes[1], high >> 16)]
+fn part<I: Isa>(isa: I, packed: &[u8; LANES], shift: usize, mask: i32) -> I::W {
+    isa.and_int(isa.shr_by(isa.load_u8(packed), shift as u32), isa.splat_int(mask))
+}
+
+/// Codes of 5 bits: low nibbles of `low`, then its high ones, with bit `i` of `high` above code `i`.
+#[inline(always)]
+fn five_bits<I: Isa>(isa: I, high: &[u8; 4], low: &[u8; LANES]) -> [I::W; 2] {
+    let (lane, one) = (iota(isa), isa.splat_int(1));
+    let high = isa.shr_each(isa.splat_int(i32::from_le_bytes(*high)), lane);
+    let packed = isa.load_u8(low);
+    let lower = isa.and_int(packed, isa.splat_int(15));
+    let upper = isa.shr::<4>(packed);
+    let fifth = isa.shl::<4>(isa.and_int(high, one));
+    let next_fifth = isa.shl::<4>(isa.and_int(isa.shr::<16>(high), one));
+    [isa.or_int(lower, fifth), isa.or_int(upper, next_fifth)]
 }
 
 /// `code - offset` as f32.
@@ -271,20 +292,27 @@ fn signed<I: Isa>(isa: I, code: I::W, offset: i32) -> I::V {
     isa.from_int(isa.sub_int(code, isa.splat_int(offset)))
 }
 
+/// `scale * code`.
+#[inline(always)]
+fn times<I: Isa>(isa: I, scale: I::V, code: u8) -> I::V {
+    isa.mul(scale, isa.splat(f32::from(code)))
+}
+
 /// `step * code - minimum`.
 #[inline(always)]
-fn stepped<I: Isa>(isa: I, code: I::W, step: f32, minimum: f32) -> I::V {
-    isa.fma(isa.splat(step), isa.from_int(code), isa.splat(-minimum))
+fn stepped<I: Isa>(isa: I, code: I::W, step: I::V, minimum: I::V) -> I::V {
+    isa.fma(step, isa.from_int(code), isa.neg(minimum))
 }
 
 /// Scale and minimum of group `j` of Q4_K and Q5_K, 6 bits each in the twelve bytes from byte 4, times `d` and `dmin`.
 #[inline(always)]
-fn step_and_minimum<I: Isa>(isa: I, block: &[u8], j: usize) -> (f32, f32) {
+fn step_and_minimum<I: Isa>(isa: I, block: &[u8], j: usize) -> [I::V; 2] {
+    let [d, dmin] = isa.splat_f16s(bytes(block, 0));
     let packed = bytes::<12>(block, 4);
     let (step, minimum) = if j < 4 {
         (packed[j] & 63, packed[j + 4] & 63)
     } else {
         ((packed[j + 4] & 15) | packed[j - 4] >> 6 << 4, packed[j + 4] >> 4 | packed[j] >> 6 << 4)
     };
-    (scale(isa, block, 0) * f32::from(step), scale(isa, block, 2) * f32::from(minimum))
+    [times(isa, d, step), times(isa, dmin, minimum)]
 }

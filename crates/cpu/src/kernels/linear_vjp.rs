@@ -8,10 +8,13 @@
 use crate::disjoint::Disjoint;
 use crate::isa::{Isa, LANES};
 use crate::kernels::Kernel;
+use crate::kernels::prefetch::prefetch;
 use crate::kernels::weight::Weight;
 
 /// Outputs of a segment.
 const SEGMENT: usize = 256;
+/// Outputs from which on the segments of two rows lie so far apart that the machine does not guess the next one.
+const FAR: usize = 4096;
 /// Columns of a unit.
 const COLUMNS: usize = 4 * LANES;
 /// Rows of a unit, where there are too few columns for everybody.
@@ -66,10 +69,12 @@ impl Kernel for LinearVjp<'_> {
             self.weight.decode(isa, output..output + outputs, first..first + columns, scratch, COLUMNS);
             let segment =
                 Segment { of: self, decoded: &scratch[..outputs * COLUMNS], output, first, columns };
-            if I::REGISTERS >= 32 {
-                segment.rows::<I, 6, 4>(isa, rows.clone());
-            } else {
+            if I::REGISTERS < 8 {
+                segment.rows::<I, 1, 1>(isa, rows.clone());
+            } else if I::REGISTERS < 16 {
                 segment.rows::<I, 2, 2>(isa, rows.clone());
+            } else {
+                segment.rows::<I, 6, 4>(isa, rows.clone());
             }
         }
     }
@@ -112,6 +117,12 @@ impl Segment<'_> {
     /// All columns of `HEIGHT` rows, `VECTORS` vectors at a time.
     #[inline(always)]
     fn columns<I: Isa, const HEIGHT: usize, const VECTORS: usize>(&self, isa: I, row: usize) {
+        let (all, outputs) = (self.of.weight.rows(), self.decoded.len() / COLUMNS);
+        if all >= FAR {
+            for next in row + HEIGHT..row + 2 * HEIGHT {
+                prefetch(self.of.dy, next * all + self.output, 0..outputs);
+            }
+        }
         for column in (0..self.columns).step_by(VECTORS * LANES) {
             let sums = self.chains::<I, HEIGHT, VECTORS>(isa, row, column);
             for (r, sums) in sums.iter().enumerate() {
