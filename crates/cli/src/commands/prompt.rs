@@ -10,7 +10,6 @@ use crate::exit::Failure;
 
 /// Tokens, or text.
 #[derive(Args, Clone, Debug)]
-#[group(required = true, multiple = true)]
 pub struct PromptArgs {
     /// Token ids, separated by commas.
     #[arg(

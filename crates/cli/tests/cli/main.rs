@@ -1,0 +1,9 @@
+//! The built binary, as a user calls it: what it computes on tiny models, what it refuses and how, and, with the real
+//! models, what it is for.
+
+mod checks;
+mod doors;
+mod program;
+mod real;
+mod refusals;
+mod scratch;
