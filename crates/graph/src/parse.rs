@@ -1,5 +1,5 @@
 //! Reads the text of a graph, as [`crate::Graph`]'s `Display` writes it. Values must be numbered in order from `%0`; the
-//! result has passed [`crate::verify()`].
+//! result has passed [`crate::verify()`]. A `;` outside a quoted name begins a comment up to the end of the line.
 
 use apprentice_quant::Format;
 use serde_json::Value as Json;
@@ -35,7 +35,7 @@ pub fn parse(text: &str) -> Result<Graph, ParseError> {
     let mut graph = Graph::default();
     let mut open = false;
     for (index, line) in text.lines().enumerate() {
-        let mut line = Line { rest: line.trim(), number: index + 1 };
+        let mut line = Line { rest: without_comment(line).trim(), number: index + 1 };
         match line.rest {
             "" => {}
             "graph {" if !open => open = true,
@@ -51,6 +51,21 @@ pub fn parse(text: &str) -> Result<Graph, ParseError> {
         }
     }
     Err(Line { rest: "", number: text.lines().count() + 1 }.error("}"))
+}
+
+/// The line up to a `;` that no quoted name holds.
+fn without_comment(line: &str) -> &str {
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, c) in line.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            ';' if !quoted => return &line[..at],
+            _ => {}
+        }
+    }
+    line
 }
 
 struct Line<'a> {
@@ -178,6 +193,9 @@ impl<'a> Line<'a> {
         self.need("=")?;
         for kind in [BindingKind::Weight, BindingKind::Data, BindingKind::Store] {
             if self.take(&format!("{} ", keyword(kind))) {
+                if ids.len() > 1 {
+                    return Err(self.error("one value of a binding"));
+                }
                 let name = self.string()?;
                 self.need(":")?;
                 let (ty, value) = (self.ty()?, ids[0]);

@@ -1,4 +1,5 @@
-//! A graph as text, one line a value or node in the order of value ids; [`crate::parse()`] reads it back.
+//! A graph as text, one line a value or node in the order of value ids; [`crate::parse()`] reads it back. Names are JSON
+//! strings, so that any name survives.
 //!
 //! ```text
 //! graph {
@@ -12,6 +13,8 @@
 
 use std::fmt;
 
+use serde_json::Value as Json;
+
 use crate::graph::{BindingKind, Graph, Origin};
 use crate::ids::ValueId;
 
@@ -23,7 +26,7 @@ impl fmt::Display for Graph {
                 Origin::Binding(binding) => {
                     let binding = &self.bindings[binding];
                     let (id, kind) = (ValueId::new(index), keyword(binding.kind));
-                    writeln!(f, "  {id} = {kind} {:?} : {}", binding.name, value.ty)?;
+                    writeln!(f, "  {id} = {kind} {} : {}", quoted(&binding.name), value.ty)?;
                 }
                 Origin::Node { node, output: 0 } => {
                     let node = &self.nodes[node.index()];
@@ -33,7 +36,8 @@ impl fmt::Display for Graph {
                     let (outputs, inputs, types) =
                         (join(node.outputs.iter().map(ToString::to_string)), join(inputs), join(types));
                     let (name, attributes) = (node.op.name(), node.op.attributes());
-                    writeln!(f, "  {outputs} = {name}({inputs}) {attributes} {:?} : {types}", node.site)?;
+                    let site = quoted(&node.site);
+                    writeln!(f, "  {outputs} = {name}({inputs}) {attributes} {site} : {types}")?;
                 }
                 Origin::Node { .. } => {}
             }
@@ -45,7 +49,7 @@ impl fmt::Display for Graph {
             }
         }
         for output in &self.outputs {
-            writeln!(f, "  return {:?} {}", output.name, output.value)?;
+            writeln!(f, "  return {} {}", quoted(&output.name), output.value)?;
         }
         writeln!(f, "}}")
     }
@@ -58,6 +62,11 @@ pub(crate) fn keyword(kind: BindingKind) -> &'static str {
         BindingKind::Data => "data",
         BindingKind::Store => "store",
     }
+}
+
+/// A name as a JSON string.
+fn quoted(name: &str) -> Json {
+    Json::from(name)
 }
 
 fn join(parts: impl Iterator<Item = String>) -> String {

@@ -242,9 +242,9 @@ impl Type {
     pub fn width(&self) -> usize {
         self.shape.last()
     }
-    /// Elements of one row: the product of all axes but the first.
+    /// Elements of one row: the product of all axes but the first; `usize::MAX` where it does not fit.
     pub fn row_count(&self) -> usize {
-        self.shape.0.iter().skip(1).product()
+        self.shape.0.iter().skip(1).fold(1, |product, size| product.saturating_mul(*size))
     }
     /// Number of axes.
     pub fn rank(&self) -> usize {

@@ -5,7 +5,8 @@
 //! 3. A node has as many inputs and outputs as its op declares; only optional inputs are absent.
 //! 4. The types of its outputs are those that its op infers.
 //! 5. Names of bindings are unique, and names of outputs.
-//! 6. float16 is the element of stores only; blocks of a file are the element of weights only.
+//! 6. float16 is the element of stores only; blocks of a file are the element of weights only. The bytes of every value
+//!    fit a `usize`.
 //! 7. An effect writes a store: whole, with the store's own type, or row by row through int32 cells with one cell a row.
 //! 8. Purity: no node reads a store that the same run replaces as a whole, and no store is replaced twice. (Cells that a
 //!    run writes row by row lie past the lengths that its nodes read; the caller's tables see to that.)
@@ -144,6 +145,9 @@ impl Check<'_> {
             if data.ty != *ty {
                 self.report(&place, format!("{value}: {ty}"), &data.ty);
             }
+            if data.ty.bytes().is_none() {
+                self.report(&place, format!("{value}: a size that fits"), &data.ty);
+            }
         }
     }
 
@@ -211,5 +215,47 @@ impl Check<'_> {
         if let Some(reader) = reader {
             self.report(place, "no reader of a store that the run replaces", format!("{:?}", reader.site));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::Builder;
+
+    /// What `change` breaks of a graph whose values are `%0`, a binding, and `%1`, made of it. No text gives such graphs.
+    fn check(change: impl Fn(&mut Graph), expected: &[&str]) {
+        let builder = Builder::new();
+        builder.site("a");
+        builder.output("y", builder.data("x", Type::f32([2])).scale(2.0));
+        let mut graph = builder.finish().expect("the unchanged graph holds");
+        change(&mut graph);
+        let found: Vec<String> = verify(&graph).iter().map(ToString::to_string).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn an_origin_names_its_value_back() {
+        check(|_| {}, &[]);
+        check(
+            |graph| graph.values[0].origin = Origin::Binding(1),
+            &["binding \"x\": expected the origin of %0, found Binding(1)"],
+        );
+        check(
+            |graph| graph.values[1].origin = Origin::Node { node: NodeId::new(0), output: 1 },
+            &["n0 scale at \"a\": expected the origin of %1, found Node { node: n0, output: 1 }"],
+        );
+    }
+
+    #[test]
+    fn bindings_and_outputs_exist() {
+        check(
+            |graph| graph.bindings[0].value = ValueId::new(7),
+            &["binding \"x\": expected a value of the graph, found %7"],
+        );
+        check(
+            |graph| graph.nodes[0].outputs[0] = ValueId::new(8),
+            &["n0 scale at \"a\": expected outputs of the graph, found %8"],
+        );
     }
 }
