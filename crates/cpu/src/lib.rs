@@ -3,13 +3,17 @@
 //! Invariants: every level gives the same bytes, because an algorithm is written once over sixteen lanes ([`Isa`]) in
 //! IEEE operations; a unit of work has borders that depend on shapes only ([`Kernel`]), and units write disjoint bytes.
 
+mod backend;
 pub mod disjoint;
 mod error;
 pub mod isa;
 pub mod kernels;
+mod lower;
 pub mod math;
+mod memory;
 pub mod pool;
 
+pub use backend::{Cpu, CpuOptions};
 pub use disjoint::Disjoint;
 pub use error::CpuError;
 pub use isa::{Isa, Level, Task};

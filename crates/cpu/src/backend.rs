@@ -1,0 +1,434 @@
+//! The backend: weights and stores in memory, compiled programs, and runs over the pool.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+
+use apprentice_graph::{
+    AnyOp, Arena, Backend, BackendError, BindingKind, Bound, Bytes, Element, Extents, Graph, Origin, Plan,
+    ProgramId, Resident, StoreId, Support, Type, Weight, WeightId, plan,
+};
+use half::f16;
+
+use crate::error::CpuError;
+use crate::isa::Level;
+use crate::lower::{Steps, supports};
+use crate::memory::{Buffer, Memory, Place, data_place};
+use crate::pool::{Outcome, Pool};
+
+/// How a backend is set up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CpuOptions {
+    /// Workers; `None`: as many as the process may use.
+    pub threads: Option<usize>,
+    /// The level to use; `None`: the best of the machine.
+    pub level: Option<Level>,
+    /// Whether arenas are filled with NaN before each run, for tests.
+    pub poison: bool,
+}
+
+/// Runs graphs on the processor.
+pub struct Cpu {
+    pool: Pool,
+    level: Level,
+    poison: bool,
+    weights: Vec<HeldWeight>,
+    stores: Vec<Option<Store>>,
+    programs: Vec<Option<Program>>,
+    arenas: HashMap<Arena, Buffer>,
+    scratch: Vec<Mutex<Vec<f32>>>,
+}
+
+struct HeldWeight {
+    ty: Type,
+    bytes: WeightBytes,
+}
+
+/// Blocks are read where they lie; plain numbers are copied, so that they are aligned.
+enum WeightBytes {
+    Blocks(Bytes),
+    Numbers(Buffer),
+}
+
+struct Store {
+    ty: Type,
+    buffer: Buffer,
+}
+
+struct Program {
+    graph: Graph,
+    plan: Plan,
+    arena: Arena,
+    extents: Extents,
+}
+
+impl Cpu {
+    /// A backend with its workers started.
+    ///
+    /// # Errors
+    /// A level that the machine lacks; threads that the system does not start.
+    pub fn new(options: CpuOptions) -> Result<Cpu, CpuError> {
+        let best = Level::detect()?;
+        let level = options.level.unwrap_or(best);
+        let pool = Pool::new(options.threads.unwrap_or_else(Pool::default_workers))?;
+        let scratch = (0..pool.workers()).map(|_| Mutex::default()).collect();
+        Ok(Cpu {
+            pool,
+            level,
+            poison: options.poison,
+            weights: Vec::new(),
+            stores: Vec::new(),
+            programs: Vec::new(),
+            arenas: HashMap::new(),
+            scratch,
+        })
+    }
+
+    /// The level in use.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+    /// Number of workers.
+    pub fn threads(&self) -> usize {
+        self.pool.workers()
+    }
+
+    fn store_at(&self, store: StoreId) -> Result<&Store, BackendError> {
+        let slot = self.stores.get(store.0 as usize).and_then(Option::as_ref);
+        slot.ok_or(BackendError::Handle { what: "store", index: store.0 as usize })
+    }
+
+    fn program_at(&self, program: ProgramId) -> Result<&Program, BackendError> {
+        let slot = self.programs.get(program.0 as usize).and_then(Option::as_ref);
+        slot.ok_or(BackendError::Handle { what: "program", index: program.0 as usize })
+    }
+
+    fn type_of(&self, bound: Bound<'_>) -> Option<Type> {
+        match bound {
+            Bound::Weight(id) => self.weights.get(id.0 as usize).map(|weight| weight.ty.clone()),
+            Bound::Store(id) => self.store_at(id).ok().map(|store| store.ty.clone()),
+            _ => None,
+        }
+    }
+
+    /// Places of the bindings of a run. Pointers into stores are taken mutably: the run may write them.
+    fn places(&mut self, bindings: &[Bound<'_>]) -> Result<Vec<Place>, BackendError> {
+        let mut stores: HashMap<StoreId, Place> = HashMap::new();
+        let place = |bound: &Bound<'_>| match bound {
+            Bound::Weight(id) => {
+                let bytes = match &self.weights[id.0 as usize].bytes {
+                    WeightBytes::Blocks(bytes) => (**bytes).as_ref(),
+                    WeightBytes::Numbers(buffer) => buffer.bytes(),
+                };
+                Ok(Place { start: bytes.as_ptr().cast_mut(), bytes: bytes.len() })
+            }
+            Bound::Store(id) => match stores.get(id) {
+                Some(place) => Ok(*place),
+                None => {
+                    let slot = self.stores.get_mut(id.0 as usize).and_then(Option::as_mut);
+                    let index = id.0 as usize;
+                    let store = slot.ok_or(BackendError::Handle { what: "store", index })?;
+                    let bytes = store.buffer.bytes_mut();
+                    let place = Place { start: bytes.as_mut_ptr(), bytes: bytes.len() };
+                    stores.insert(*id, place);
+                    Ok(place)
+                }
+            },
+            data => data_place(data).ok_or(BackendError::Handle { what: "data", index: 0 }),
+        };
+        bindings.iter().map(place).collect()
+    }
+
+    /// Output `index` of a program's last run: its element and bytes.
+    fn output(
+        &self,
+        program: ProgramId,
+        index: usize,
+        count: usize,
+    ) -> Result<(Element, &[u8]), BackendError> {
+        let program = self.program_at(program)?;
+        let output =
+            program.graph.outputs().get(index).ok_or(BackendError::Handle { what: "output", index })?;
+        let ty = program.graph.ty(output.value);
+        let rows = ty.extent.map_or(ty.rows(), |extent| program.extents.get(extent));
+        let elements = rows * ty.row_count();
+        let range = |expected: String, found: String| BackendError::Range {
+            what: format!("output {:?}", output.name),
+            expected,
+            found,
+        };
+        if elements != count {
+            return Err(range(elements.to_string(), count.to_string()));
+        }
+        let root = program.plan.roots[output.value.index()];
+        let offset = program.plan.offsets[root.index()];
+        let offset = offset.ok_or_else(|| range("a value of a node".to_owned(), "a binding".to_owned()))?;
+        let bytes = ty.element.bytes(elements).unwrap_or(0);
+        let arena = self.arenas.get(&program.arena).map_or(&[][..], Buffer::bytes);
+        let found = arena.get(offset..offset + bytes);
+        Ok((ty.element, found.ok_or_else(|| range("a program that has run".to_owned(), "none".to_owned()))?))
+    }
+}
+
+impl Backend for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn weight(&mut self, weight: Weight) -> Result<WeightId, BackendError> {
+        let bytes = (*weight.bytes).as_ref();
+        if weight.ty.bytes() != Some(bytes.len()) {
+            return Err(BackendError::Binding {
+                name: weight.name,
+                expected: format!("{} bytes of {}", weight.ty.bytes().unwrap_or(0), weight.ty),
+                found: format!("{} bytes", bytes.len()),
+            });
+        }
+        let held = match weight.ty.element {
+            Element::Weight(_) => WeightBytes::Blocks(weight.bytes),
+            _ => WeightBytes::Numbers(Buffer::of(bytes).ok_or_else(|| BackendError::Memory {
+                what: weight.name.clone(),
+                bytes: bytes.len() as u64,
+            })?),
+        };
+        self.weights.push(HeldWeight { ty: weight.ty, bytes: held });
+        Ok(WeightId(self.weights.len() as u32 - 1))
+    }
+
+    fn store(&mut self, name: &str, ty: &Type) -> Result<StoreId, BackendError> {
+        let bytes = ty.bytes().unwrap_or(usize::MAX);
+        let memory = || BackendError::Memory { what: name.to_owned(), bytes: bytes as u64 };
+        let buffer = Buffer::zeroed(bytes).ok_or_else(memory)?;
+        self.stores.push(Some(Store { ty: ty.clone(), buffer }));
+        Ok(StoreId(self.stores.len() as u32 - 1))
+    }
+
+    fn release(&mut self, store: StoreId) {
+        if let Some(slot) = self.stores.get_mut(store.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    fn write(&mut self, store: StoreId, first: usize, values: &[f32]) -> Result<(), BackendError> {
+        let range = self.store_at(store)?.cells(first, values.len())?;
+        if let Some(store) = &mut self.stores[store.0 as usize] {
+            let element = store.ty.element;
+            let bytes = &mut store.buffer.bytes_mut()[range];
+            match element {
+                Element::F16 => {
+                    for (slot, value) in bytes.as_chunks_mut::<2>().0.iter_mut().zip(values) {
+                        *slot = f16::from_f32(*value).to_le_bytes();
+                    }
+                }
+                _ => {
+                    for (slot, value) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+                        *slot = value.to_le_bytes();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, store: StoreId, first: usize, into: &mut [f32]) -> Result<(), BackendError> {
+        let store = self.store_at(store)?;
+        let bytes = &store.buffer.bytes()[store.cells(first, into.len())?];
+        match store.ty.element {
+            Element::F16 => {
+                for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                    *value = f16::from_le_bytes(*slot).to_f32();
+                }
+            }
+            _ => {
+                for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                    *value = f32::from_le_bytes(*slot);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, store: StoreId, from: usize, to: usize, count: usize) -> Result<(), BackendError> {
+        let held = self.store_at(store)?;
+        let elements = count.saturating_mul(held.ty.row_count());
+        let (from, to) = (held.cells(from, elements)?, held.cells(to, elements)?);
+        if let Some(store) = &mut self.stores[store.0 as usize] {
+            store.buffer.bytes_mut().copy_within(from, to.start);
+        }
+        Ok(())
+    }
+
+    fn compile(&mut self, graph: &Graph, arena: Arena) -> Result<ProgramId, BackendError> {
+        for node in graph.nodes() {
+            let absent = Type::absent();
+            let types: Vec<&Type> =
+                node.inputs.iter().map(|id| id.map_or(&absent, |id| graph.ty(id))).collect();
+            if !supports(&node.op, &types) {
+                let types = types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                return Err(BackendError::Unsupported { backend: self.name(), op: node.op.name(), types });
+            }
+        }
+        let plan = plan(graph);
+        if self.arenas.get(&arena).is_none_or(|buffer| buffer.len() < plan.bytes) {
+            self.arenas.remove(&arena);
+            let what = format!("arena of {arena:?}");
+            let buffer = Buffer::zeroed(plan.bytes);
+            let buffer = buffer.ok_or(BackendError::Memory { what, bytes: plan.bytes as u64 })?;
+            self.arenas.insert(arena, buffer);
+        }
+        let program = Program { graph: graph.clone(), plan, arena, extents: Extents::default() };
+        self.programs.push(Some(program));
+        Ok(ProgramId(self.programs.len() as u32 - 1))
+    }
+
+    fn discard(&mut self, program: ProgramId) {
+        if let Some(slot) = self.programs.get_mut(program.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    fn run(
+        &mut self,
+        program: ProgramId,
+        bindings: &[Bound<'_>],
+        extents: &Extents,
+    ) -> Result<(), BackendError> {
+        self.program_at(program)?.graph.check_bindings(bindings, extents, |bound| self.type_of(bound))?;
+        check_cells(&self.program_at(program)?.graph, bindings)?;
+        let places = self.places(bindings)?;
+        let slot = self.programs[program.0 as usize].as_mut();
+        let program = slot.ok_or(BackendError::Handle { what: "program", index: program.0 as usize })?;
+        let index = 0;
+        let arena =
+            self.arenas.get_mut(&program.arena).ok_or(BackendError::Handle { what: "arena", index })?;
+        if self.poison {
+            arena.poison();
+        }
+        let bytes = arena.bytes_mut();
+        let arena = Place { start: bytes.as_mut_ptr(), bytes: bytes.len() };
+        // SAFETY: the places lead to weights, stores and the arena of this backend, which `&mut self` holds exclusively
+        // until the run is over, and to the caller's data, which is borrowed; weights and data are only read.
+        let memory = unsafe { Memory::new(&program.graph, &program.plan, extents, places, arena) };
+        let steps = Steps::new(&memory, self.level);
+        for scratch in &self.scratch {
+            scratch.lock().unwrap_or_else(PoisonError::into_inner).resize(steps.scratch(), 0.0);
+        }
+        let stop = AtomicBool::new(false);
+        let execute = |step: usize, unit: usize, worker: usize| {
+            let mut scratch = self.scratch[worker].lock().unwrap_or_else(PoisonError::into_inner);
+            steps.execute(step, unit, &mut scratch);
+        };
+        let run = || self.pool.run(steps.units(), &execute, &stop);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+        match outcome {
+            Ok(Outcome::Done) => {
+                program.extents = *extents;
+                Ok(())
+            }
+            Ok(Outcome::Stopped { .. }) => Err(BackendError::Stopped),
+            Err(panic) => Err(BackendError::Failed { what: panic_text(panic.as_ref()) }),
+        }
+    }
+
+    fn output_f32(&self, program: ProgramId, index: usize, into: &mut [f32]) -> Result<(), BackendError> {
+        let (element, bytes) = self.output(program, index, into.len())?;
+        match element {
+            Element::F64 => {
+                for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                    *value = f64::from_le_bytes(*slot) as f32;
+                }
+            }
+            Element::I32 => {
+                for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                    *value = i32::from_le_bytes(*slot) as f32;
+                }
+            }
+            _ => {
+                for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                    *value = f32::from_le_bytes(*slot);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn output_f64(&self, program: ProgramId, index: usize, into: &mut [f64]) -> Result<(), BackendError> {
+        let (element, bytes) = self.output(program, index, into.len())?;
+        match element {
+            Element::F64 => {
+                for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                    *value = f64::from_le_bytes(*slot);
+                }
+            }
+            Element::I32 => {
+                for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                    *value = f64::from(i32::from_le_bytes(*slot));
+                }
+            }
+            _ => {
+                for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                    *value = f64::from(f32::from_le_bytes(*slot));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn resident(&self) -> Resident {
+        let weight = |weight: &HeldWeight| match &weight.bytes {
+            WeightBytes::Blocks(bytes) => (**bytes).as_ref().len() as u64,
+            WeightBytes::Numbers(buffer) => buffer.len() as u64,
+        };
+        Resident {
+            weights: self.weights.iter().map(weight).sum(),
+            stores: self.stores.iter().flatten().map(|store| store.buffer.len() as u64).sum(),
+            arenas: self.arenas.values().map(|buffer| buffer.len() as u64).sum(),
+        }
+    }
+
+    fn support(&self, op: &AnyOp, inputs: &[&Type]) -> Support {
+        if supports(op, inputs) { Support::Yes } else { Support::No }
+    }
+}
+
+impl Store {
+    /// Bytes of `count` elements from cell `first` on, if they are whole cells that exist.
+    fn cells(&self, first: usize, count: usize) -> Result<std::ops::Range<usize>, BackendError> {
+        let row = self.ty.row_count().max(1);
+        let range = || {
+            let start = first.checked_mul(row)?;
+            let end = start.checked_add(count)?;
+            Some(self.ty.element.bytes(start)?..self.ty.element.bytes(end)?)
+        };
+        match range() {
+            Some(range) if count.is_multiple_of(row) && range.end <= self.buffer.len() => Ok(range),
+            _ => Err(BackendError::Range {
+                what: "store".to_owned(),
+                expected: format!("cells of {}", self.ty),
+                found: format!("{count} elements from cell {first}"),
+            }),
+        }
+    }
+}
+
+/// Refuses cells outside their store before anything runs: an effect is the one place where data names what is written.
+fn check_cells(graph: &Graph, bindings: &[Bound<'_>]) -> Result<(), BackendError> {
+    for effect in graph.effects() {
+        let Some(cells) = effect.cells else { continue };
+        let Origin::Binding(index) = graph.values()[cells.index()].origin else { continue };
+        let Bound::I32(cells) = bindings[index] else { continue };
+        let limit = graph.ty(effect.store).rows();
+        let outside = |cell: &&i32| usize::try_from(**cell).is_ok_and(|cell| cell >= limit);
+        if let Some(cell) = cells.iter().find(outside) {
+            let name = graph.bindings()[index].name.clone();
+            return Err(BackendError::Index { name, index: i64::from(*cell), limit });
+        }
+        debug_assert_eq!(graph.bindings()[index].kind, BindingKind::Data);
+    }
+    Ok(())
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    format!("a kernel ({})", text.unwrap_or("no message"))
+}
