@@ -253,7 +253,7 @@ fn cells(array: &Array, first: usize, count: usize) -> Result<std::ops::Range<us
     let row = array.row_count().max(1);
     let start = first.saturating_mul(row);
     let end = start.saturating_add(count);
-    if count % row != 0 || end > array.data.len() {
+    if !count.is_multiple_of(row) || end > array.data.len() {
         return Err(BackendError::Range {
             what: "store".to_owned(),
             expected: format!("{} cells of {row}", array.rows()),

@@ -78,10 +78,10 @@ impl Hyper {
         let head_dim = keys.size_or("attention.key_length", width / heads)?;
         let layers = keys.bounded("block_count", LAYERS_MAX)?;
         let rope_dims = keys.size_or("rope.dimension_count", head_dim)?;
-        if heads % kv_heads != 0 {
+        if !heads.is_multiple_of(kv_heads) {
             return Err(keys.wrong("attention.head_count_kv", format!("a divisor of {heads}"), kv_heads));
         }
-        if rope_dims % 2 != 0 || rope_dims > head_dim {
+        if !rope_dims.is_multiple_of(2) || rope_dims > head_dim {
             return Err(keys.wrong(
                 "rope.dimension_count",
                 format!("an even number up to {head_dim}"),
