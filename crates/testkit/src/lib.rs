@@ -12,3 +12,4 @@ pub mod filled;
 pub mod little_model;
 pub mod mutate;
 pub mod random;
+pub mod random_graph;

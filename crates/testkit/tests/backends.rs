@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 
 use apprentice_cpu::{Cpu, CpuOptions, Level};
-use apprentice_graph::{AnyCase, AnyOp, Arena, Array, Backend, Interpreter, Storage};
+use apprentice_graph::{AnyCase, AnyOp, Arena, Array, Backend, Element, Format, Interpreter, Storage};
 use apprentice_testkit::bound::within;
 use apprentice_testkit::case_graph::{Form, case_graph, describe};
 use apprentice_testkit::filled::{Filled, same_bits};
+use apprentice_testkit::little_model::LittleModel;
+use apprentice_testkit::random_graph::random_graph;
 
 const SEED: u64 = 20_260_703;
 /// Rows of capacity beyond the count.
@@ -119,4 +121,92 @@ fn levels_threads_and_places_give_the_same_bytes() {
             }
         }
     }
+}
+
+/// Whole graphs: random ones, and training steps of a little model in several formats.
+fn whole_graphs() -> Vec<(String, Filled)> {
+    let random = (SEED..SEED + 120).map(|seed| (format!("random graph {seed}"), random_graph(seed, 25)));
+    let exact = LittleModel::exact();
+    let models = [
+        exact,
+        LittleModel { slack: 3, ..exact },
+        LittleModel { format: Format::Q8_0, cache: Element::F16, slack: 1, ..exact },
+        LittleModel { format: Format::Q4_1, layers: 1, ..exact },
+    ];
+    let steps = models.into_iter().flat_map(|model| {
+        let step = model.step(SEED).expect("a training step is built");
+        [(format!("forward of {model:?}"), model.forward(SEED)), (format!("step of {model:?}"), step)]
+    });
+    random.chain(steps).collect()
+}
+
+#[test]
+fn whole_graphs_on_the_processor_are_near_their_meaning() {
+    // Error of an output relative to its norm. Roundings of a deep graph are magnified by its products and quotients, and
+    // a rounding to float16 may fall to the other side.
+    const BOUND: f64 = 1e-3;
+    let mut cpu = cpu(Level::all()[0], 1);
+    let mut sum_of_worst = 0.0;
+    let graphs = whole_graphs();
+    for (place, filled) in &graphs {
+        let expected = run(&mut Interpreter::new(), filled, place);
+        let found = run(&mut cpu, filled, place);
+        assert_eq!(expected.len(), found.len(), "{place}");
+        let mut worst = 0.0f64;
+        for (index, (expected, found)) in expected.iter().zip(&found).enumerate() {
+            let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+            let norm = squares(&mut expected.data.iter().copied());
+            let error = squares(&mut expected.data.iter().zip(&found.data).map(|(a, b)| a - b));
+            let near = error <= BOUND * norm; // false for a NaN
+            assert!(near, "{place}, output {index}: off by {error:e} of {norm:e}\n{}", filled.graph);
+            worst = worst.max(if norm > 0.0 { error / norm } else { 0.0 });
+        }
+        sum_of_worst += worst;
+    }
+    println!("mean of the worst errors {:.1e}", sum_of_worst / graphs.len() as f64);
+}
+
+#[test]
+fn whole_graphs_give_the_same_bytes_at_all_levels_and_threads() {
+    let graphs = whole_graphs();
+    let mut first: Vec<Vec<Array>> = Vec::new();
+    for level in Level::all() {
+        for threads in [1, 2, 3, 8] {
+            let mut cpu = cpu(level, threads);
+            for (index, (place, filled)) in graphs.iter().enumerate() {
+                let place = format!("{place} at {} with {threads} threads", level.name());
+                let found = run(&mut cpu, filled, &place);
+                let Some(expected) = first.get(index) else {
+                    first.push(found);
+                    continue;
+                };
+                let same = expected.iter().zip(&found).all(|(a, b)| same_bits(a, b));
+                assert!(same, "{place}: other bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn capacity_changes_no_byte() {
+    let mut cpu = cpu(Level::all()[0], 2);
+    for (format, cache) in [(Format::F32, Element::F32), (Format::Q8_0, Element::F16)] {
+        let [tight, roomy] = [0, 7].map(|slack| {
+            let model = LittleModel { layers: 2, format, cache, slack };
+            run(&mut cpu, &model.step(SEED).expect("a training step is built"), "a training step")
+        });
+        assert!(tight.iter().zip(&roomy).all(|(a, b)| same_bits(a, b)), "{format}, {cache}");
+    }
+}
+
+#[test]
+fn a_run_twice_gives_the_same_and_programs_share_an_arena() {
+    let mut cpu = cpu(Level::all()[0], 2);
+    let step = LittleModel::exact().step(SEED).expect("a training step is built");
+    let other =
+        LittleModel { format: Format::Q8_0, ..LittleModel::exact() }.step(SEED + 1).expect("the same");
+    let first = run(&mut cpu, &step, "a step");
+    run(&mut cpu, &other, "another step in the same arena");
+    let again = run(&mut cpu, &step, "the step again");
+    assert!(first.iter().zip(&again).all(|(a, b)| same_bits(a, b)));
 }
