@@ -38,15 +38,14 @@ fn main() -> Result<(), CpuError> {
             if outputs * rows > 8_000_000 {
                 continue;
             }
-            let x = vec![0.5; rows * width];
-            let mut dx = vec![0.0; rows * width];
-            let mut y = vec![0.0; rows * outputs];
+            let (mut x, mut dx, mut y) = (room(rows * width), room(rows * width), room(rows * outputs));
+            let (x, dx, y) = (lines(&mut x), lines(&mut dx), lines(&mut y));
+            let (x, dx, y) = (&mut x[..rows * width], &mut dx[..rows * width], &mut y[..rows * outputs]);
             let flops = 2.0 * (rows * outputs * width) as f64;
             let peak = peak(level);
-            let forward =
-                best(flops, || run_all(level, &Linear::new(rows, &x, weight, Disjoint::new(&mut y))));
+            let forward = best(flops, || run_all(level, &Linear::new(rows, x, weight, Disjoint::new(y))));
             let backward =
-                best(flops, || run_all(level, &LinearVjp::new(rows, &y, weight, Disjoint::new(&mut dx))));
+                best(flops, || run_all(level, &LinearVjp::new(rows, y, weight, Disjoint::new(dx))));
             println!(
                 "{outputs:>6} x {width:<5} {format:<5} rows {rows:>3}: peak {peak:6.1}  linear {forward:6.1} ({:3.0} %)  \
                  linear_vjp {backward:6.1} ({:3.0} %)",
@@ -81,6 +80,17 @@ fn small_steps() -> Result<(), CpuError> {
     Ok(())
 }
 
+/// Memory for `count` f32 from a whole cache line on, as an arena has it.
+fn room(count: usize) -> Vec<f32> {
+    vec![0.5; count + 16]
+}
+
+/// The memory from its first whole cache line on.
+fn lines(room: &mut [f32]) -> &mut [f32] {
+    let skipped = room.as_ptr().align_offset(64);
+    &mut room[skipped..]
+}
+
 /// Arbitrary blocks with scales below two.
 fn blocks(format: Format, values: usize) -> Vec<u8> {
     let count = values / format.block_values() * format.block_bytes();
@@ -106,12 +116,12 @@ fn best(flops: f64, mut work: impl FnMut()) -> f64 {
 }
 
 fn peak(level: Level) -> f64 {
-    best(1e9, || {
+    best(1e7, || {
         black_box(level.run(Peak));
     })
 }
 
-/// 10^9 operations in chains that hide the latency of a multiply-add and fit the registers.
+/// 10^7 operations in chains that hide the latency of a multiply-add and fit the registers.
 struct Peak;
 
 impl Task for Peak {
@@ -126,7 +136,7 @@ impl Task for Peak {
 fn chains<I: Isa, const CHAINS: usize>(isa: I) -> f32 {
     let factor = isa.splat(black_box(1.0));
     let mut sums = [isa.splat(black_box(0.0)); CHAINS];
-    for _ in 0..1_000_000_000 / (2 * 16 * CHAINS) {
+    for _ in 0..10_000_000 / (2 * 16 * CHAINS) {
         for sum in &mut sums {
             *sum = isa.fma(*sum, factor, factor);
         }

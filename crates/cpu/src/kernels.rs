@@ -91,6 +91,18 @@ pub(crate) fn unit_rows(unit: usize, width: usize, rows: usize) -> std::ops::Ran
     (unit * count).min(rows)..((unit + 1) * count).min(rows)
 }
 
+/// `scratch` from its first whole cache line on, for a kernel that asked for [`ALIGNMENT`] elements more: a vector that
+/// lies across two lines is stored and loaded in two.
+#[inline(always)]
+pub(crate) fn aligned(scratch: &mut [f32]) -> &mut [f32] {
+    let skipped = scratch.as_ptr().align_offset(ALIGNMENT * size_of::<f32>());
+    // Where the offset is not known, the scratch is good as it lies.
+    scratch.get_mut(if skipped < ALIGNMENT { skipped } else { 0 }..).unwrap_or_default()
+}
+
+/// f32 in a cache line.
+pub(crate) const ALIGNMENT: usize = 16;
+
 struct Unit<'a, K> {
     kernel: &'a K,
     unit: usize,

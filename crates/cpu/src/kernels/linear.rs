@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use crate::disjoint::Disjoint;
 use crate::isa::{Isa, LANES};
-use crate::kernels::Kernel;
 use crate::kernels::blocks::STRIP;
 use crate::kernels::weight::Weight;
+use crate::kernels::{ALIGNMENT, Kernel, aligned};
 
 /// Outputs, columns and rows of a block that is worked on for a while: its part of the weight stays in the nearest cache,
 /// its part of `x` in the next one.
@@ -65,7 +65,7 @@ impl Kernel for Linear<'_> {
     }
 
     fn scratch(&self) -> usize {
-        self.outputs_of_a_unit() * self.stride() + OUTPUTS * ROWS * LANES
+        self.outputs_of_a_unit() * self.stride() + OUTPUTS * ROWS * LANES + ALIGNMENT
     }
 
     #[inline(always)]
@@ -78,7 +78,7 @@ impl Kernel for Linear<'_> {
             return self.weight.dots(isa, first..first + outputs, self.x, y);
         }
         let (width, stride) = (self.weight.width(), self.stride());
-        let (decoded, sums) = scratch.split_at_mut(self.outputs_of_a_unit() * stride);
+        let (decoded, sums) = aligned(scratch).split_at_mut(self.outputs_of_a_unit() * stride);
         self.weight.decode(isa, first..first + outputs, 0..width, decoded, stride);
         for row in (0..self.rows).step_by(ROWS) {
             let rows = row..self.rows.min(row + ROWS);

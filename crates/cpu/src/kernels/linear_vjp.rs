@@ -7,9 +7,9 @@
 
 use crate::disjoint::Disjoint;
 use crate::isa::{Isa, LANES};
-use crate::kernels::Kernel;
 use crate::kernels::prefetch::prefetch;
 use crate::kernels::weight::Weight;
+use crate::kernels::{ALIGNMENT, Kernel, aligned};
 
 /// Outputs of a segment.
 const SEGMENT: usize = 256;
@@ -52,11 +52,12 @@ impl Kernel for LinearVjp<'_> {
     }
 
     fn scratch(&self) -> usize {
-        SEGMENT * COLUMNS
+        SEGMENT * COLUMNS + ALIGNMENT
     }
 
     #[inline(always)]
     fn unit<I: Isa>(&self, isa: I, unit: usize, scratch: &mut [f32]) {
+        let scratch = aligned(scratch);
         let first = unit % self.tiles() * COLUMNS;
         let columns = COLUMNS.min(self.weight.width() - first);
         let start = unit / self.tiles() * self.rows_of_a_unit();

@@ -1,11 +1,18 @@
 //! Against dot16 an element at a time over the decoded weight.
 
+use std::sync::atomic::AtomicBool;
+
 use apprentice_quant::Format;
 
 use super::Linear;
+use crate::disjoint::Disjoint;
+use crate::isa::Level;
+use crate::kernels::linear_vjp::LinearVjp;
 use crate::kernels::suite::{Numbers, Wanted, check, dot16};
 use crate::kernels::weight::Weight;
 use crate::kernels::weight::tests::random_blocks;
+use crate::kernels::{Kernel, run_unit};
+use crate::pool::{Outcome, Pool};
 
 fn check_linear(format: Format, rows: usize, outputs: usize, width: usize, hard: bool) {
     let seed = (rows * 1_000_003 + outputs * 1009 + width) as u64;
@@ -26,7 +33,7 @@ fn check_linear(format: Format, rows: usize, outputs: usize, width: usize, hard:
 
 #[test]
 fn any_number_of_rows() {
-    for rows in (0..14).chain([31, 70]) {
+    for rows in (0..14).chain([31, 48, 49, 70]) {
         check_linear(Format::Q8_0, rows, 20, 64, false);
     }
 }
@@ -40,7 +47,7 @@ fn any_number_of_outputs() {
 
 #[test]
 fn widths_with_and_without_a_rest() {
-    for width in [1, 15, 16, 17, 33, 64, 256, 576] {
+    for width in [1, 15, 16, 17, 33, 64, 256, 576, 641, 1300] {
         check_linear(Format::F32, 7, 9, width, false);
         check_linear(Format::F16, 1, 9, width, false);
         check_linear(Format::BF16, 2, 9, width, false);
@@ -61,4 +68,39 @@ fn nan_infinity_and_denormals() {
         check_linear(*format, 5, 9, 256, true);
     }
     check_linear(Format::F32, 9, 11, 45, true);
+}
+
+/// Workers take units in any order and at any time; the bytes are those of one worker.
+#[test]
+fn bytes_do_not_depend_on_the_number_of_workers() {
+    let (rows, outputs, width, format) = (50, 300, 1536, Format::Q4_1);
+    let mut numbers = Numbers::new(11);
+    let bytes = random_blocks(&mut numbers, format, outputs * width, false);
+    let weight = Weight::new(format, &bytes, outputs, width).unwrap();
+    let (x, dy) = (numbers.normal(rows * width), numbers.normal(rows * outputs));
+    let run = |level: Level, workers: usize| {
+        let (mut y, mut dx) = (vec![f32::NAN; rows * outputs], vec![f32::NAN; rows * width]);
+        let forward = Linear::new(rows, &x, weight, Disjoint::new(&mut y));
+        let backward = LinearVjp::new(rows, &dy, weight, Disjoint::new(&mut dx));
+        let execute = |step: usize, unit: usize, _: usize| {
+            let mut scratch = vec![f32::NAN; forward.scratch().max(backward.scratch())];
+            if step == 0 {
+                run_unit(level, &forward, unit, &mut scratch);
+            } else {
+                run_unit(level, &backward, unit, &mut scratch);
+            }
+        };
+        let steps = [forward.units(), backward.units()];
+        assert!(steps.iter().all(|units| *units > 8), "{steps:?}: too few units to share");
+        let outcome = Pool::new(workers).unwrap().run(&steps, &execute, &AtomicBool::new(false));
+        assert_eq!(outcome, Outcome::Done);
+        (y, dx)
+    };
+    for level in Level::all() {
+        let alone = run(level, 1);
+        assert!(alone.0.iter().chain(&alone.1).all(|value| value.is_finite()));
+        for workers in [2, 3, 8] {
+            assert!(run(level, workers) == alone, "{level}, {workers} workers");
+        }
+    }
 }
