@@ -34,6 +34,10 @@ pub trait Task {
 }
 
 /// An instruction set, as operations on sixteen lanes.
+#[allow(
+    clippy::wrong_self_convention,
+    reason = "`self` is the proof that the instructions are there, not what is converted"
+)]
 pub trait Isa: Copy + Send + Sync + fmt::Debug + 'static {
     /// Sixteen f32.
     type V: Copy;

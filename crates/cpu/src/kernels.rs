@@ -1,6 +1,6 @@
 //! The kernels, one a file, and what they have in common.
 //!
-//! A kernel is a struct of borrowed slices and sizes; what it writes is a [`Disjoint`]. Its work is cut into units whose
+//! A kernel is a struct of borrowed slices and sizes; what it writes is a [`crate::Disjoint`]. Its work is cut into units whose
 //! borders depend on shapes only, never on workers; units write disjoint bytes, and no result depends on the cut.
 //! Workers call [`run_unit`], which enters the instruction set once a unit, so the whole body is compiled for it:
 //! `unit` and everything generic over [`Isa`] that it calls is `#[inline(always)]`.

@@ -6,7 +6,7 @@
 //! A worker without work spins for at most 20 microseconds, then sleeps; at most one sleeper is being woken at a time,
 //! and it wakes the next if units are left.
 //!
-//! Proof of the `unsafe` here: workers reach the caller's job only through [`Control::job`], under the lock that counts
+//! Proof of the `unsafe` here: workers reach the caller's job only through `Control::job`, under the lock that counts
 //! them in, and [`Pool::run`] takes the job away and waits until all are out before it returns.
 
 use std::any::Any;
