@@ -53,7 +53,7 @@ fn folder() -> PathBuf {
 }
 
 fn check(name: &str) {
-    let text = std::fs::read_to_string(folder().join(format!("{name}.graph"))).unwrap();
+    let text = std::fs::read_to_string(folder().join(format!("{name}.graph"))).expect("the file is there");
     let expected = Expected::read(&text);
     let mut errors: Vec<String> = match parse(&text) {
         Ok(graph) => {
@@ -90,13 +90,16 @@ impl Expected {
             match word {
                 "error:" => expected.errors.push(rest.to_owned()),
                 "count" => {
-                    let (name, count) = rest.split_once(' ').unwrap();
-                    let extent = Extent::all().find(|extent| extent.to_string() == name).unwrap();
-                    expected.extents = expected.extents.with(extent, count.parse().unwrap());
+                    let (name, count) = rest.split_once(' ').expect("an extent and a count");
+                    let extent = Extent::all().find(|extent| extent.to_string() == name).expect("an extent");
+                    expected.extents = expected.extents.with(extent, count.parse().expect("a count"));
                 }
-                "given" => drop(expected.given.extend([numbers(rest)])),
+                "given" => {
+                    let (name, values) = numbers(rest);
+                    expected.given.insert(name, values);
+                }
                 "gives" => expected.gives.push(numbers(rest)),
-                "peak" => expected.peak = Some(rest.parse().unwrap()),
+                "peak" => expected.peak = Some(rest.parse().expect("a number of bytes")),
                 _ => {} // a sentence
             }
         }
@@ -115,7 +118,7 @@ impl Expected {
             return;
         }
         let values = evaluate(graph, |value| {
-            let binding = graph.bindings().iter().find(|binding| binding.value == value).unwrap();
+            let binding = graph.bindings().iter().find(|binding| binding.value == value).expect("a binding");
             Array::new(self.sizes(graph.ty(value)), self.given[&binding.name].clone())
         });
         for (name, expected) in &self.gives {
@@ -135,6 +138,6 @@ impl Expected {
 
 /// A name and the numbers behind it.
 fn numbers(text: &str) -> (String, Vec<f64>) {
-    let (name, list) = text.split_at(text.rfind('[').unwrap());
-    (name.trim().to_owned(), serde_json::from_str(list).unwrap())
+    let (name, list) = text.split_at(text.rfind('[').expect("a list"));
+    (name.trim().to_owned(), serde_json::from_str(list).expect("numbers"))
 }

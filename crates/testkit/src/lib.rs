@@ -13,3 +13,4 @@ pub mod little_model;
 pub mod mutate;
 pub mod random;
 pub mod random_graph;
+pub mod tiny;

@@ -20,7 +20,7 @@ fn graphs() -> Vec<(String, Filled)> {
     let quantised = LittleModel { format: Format::Q8_0, cache: Element::F16, slack: 3, ..exact };
     for model in [exact, quantised] {
         all.push((format!("forward of {model:?}"), model.forward(SEED)));
-        all.push((format!("step of {model:?}"), model.step(SEED).unwrap()));
+        all.push((format!("step of {model:?}"), model.step(SEED).expect("a training step is built")));
     }
     all
 }
@@ -77,7 +77,9 @@ fn check_prune(filled: &Filled, place: &str) -> usize {
     let after = Filled { graph: pruned, data, extents: filled.extents };
     let run = |filled: &Filled| {
         let mut interpreter = apprentice_graph::Interpreter::new();
-        filled.run(&mut interpreter, apprentice_graph::Arena::Serving).unwrap()
+        filled
+            .run(&mut interpreter, apprentice_graph::Arena::Serving)
+            .expect("the interpreter runs everything")
     };
     let (before, after): (Vec<Array>, Vec<Array>) = (run(filled), run(&after));
     assert_eq!(before.len(), after.len(), "{place}");

@@ -25,7 +25,7 @@ const CELL: usize = 4;
 impl Tags<'_> {
     fn range(&self, value: ValueId) -> Option<std::ops::Range<usize>> {
         let start = self.plan.offsets[value.index()]?;
-        let bytes = self.graph.ty(value).bytes().unwrap();
+        let bytes = self.graph.ty(value).bytes().expect("a size that fits");
         assert!(start.is_multiple_of(64), "{value} at {start}: no cache line");
         assert!(start + bytes <= self.plan.bytes, "{value} ends beyond the peak");
         Some(start / CELL..(start + bytes).div_ceil(CELL))
@@ -48,7 +48,7 @@ impl Tags<'_> {
         node.inputs.iter().flatten().for_each(|value| self.expect_intact(*value, &reader));
         for (output, value) in node.outputs.iter().enumerate() {
             if node.op.storage() == Storage::View && output == 0 {
-                let viewed = node.inputs[0].unwrap();
+                let viewed = node.inputs[0].expect("a view has an input");
                 assert_eq!(self.range(*value), self.range(viewed), "{reader}: a view lies elsewhere");
                 assert_eq!(self.plan.roots[value.index()], self.plan.roots[viewed.index()]);
                 self.content[value.index()] = self.content[viewed.index()];
@@ -68,7 +68,7 @@ impl Tags<'_> {
         // All outputs are written at once: none may lie in another's bytes.
         for value in &node.outputs {
             if self.content[value.index()] == value.index() {
-                let range = self.range(*value).unwrap();
+                let range = self.range(*value).expect("looked up above");
                 self.arena[range].fill(Some(value.index()));
             }
         }
