@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
 use apprentice_graph::{
-    AnyOp, Arena, Backend, BackendError, BindingKind, Bound, Bytes, Element, Extents, Graph, Origin, Plan,
-    ProgramId, Resident, StoreId, Support, Type, Weight, WeightId, plan,
+    AnyOp, Arena, Backend, BackendError, BindingKind, Bound, Bytes, Element, Extents, Graph, Origin, Output,
+    Plan, ProgramId, Resident, StoreId, Support, Type, Weight, WeightId, plan,
 };
 use half::f16;
 
@@ -269,6 +269,12 @@ impl Backend for Cpu {
             }
         }
         let plan = plan(graph);
+        let of_a_binding =
+            |output: &&Output| plan.offsets[plan.roots[output.value.index()].index()].is_none();
+        if let Some(output) = graph.outputs().iter().find(of_a_binding) {
+            let types = format!("{:?}, which is a binding", output.name);
+            return Err(BackendError::Unsupported { backend: self.name(), op: "return", types });
+        }
         if self.arenas.get(&arena).is_none_or(|buffer| buffer.len() < plan.bytes) {
             self.arenas.remove(&arena);
             let what = format!("arena of {arena:?}");

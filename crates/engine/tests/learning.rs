@@ -7,7 +7,7 @@ use apprentice_engine::{Engine, EngineError, LearnerOptions, Named, Span};
 use apprentice_graph::Element;
 use apprentice_models::Pair;
 use common::{
-    Setup, adapter, all_logits, engine, learning_bits, meaning, next_tokens, tiny, tokens, two_spans, usual,
+    Setup, adapter, all_logits, engine, learning_bits, meaning, next_tokens, spans, tiny, tokens, usual,
 };
 
 /// Gradients of two `reply` spans, and their loss.
@@ -17,7 +17,7 @@ fn reply_gradients(engine: &mut Engine, name: &str) -> (f64, Vec<Pair>) {
     let (sequence, _) = all_logits(engine, &tokens, Named::Nothing);
     let adapter = adapter(engine.model(), name);
     let mut learner = engine.start_learner(&adapter, LearnerOptions::default()).unwrap();
-    let spans = two_spans(sequence, &tokens, &labels);
+    let spans = spans(sequence, &tokens, &labels, common::SPANS);
     let gradients = engine.gradients(&mut learner, &spans).unwrap();
     (gradients.loss, engine.read_gradients(&learner).unwrap())
 }
