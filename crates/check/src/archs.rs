@@ -137,7 +137,7 @@ fn compare_gradient(
     };
     let read = |model: &Model, end: &str| {
         let options = ReadOptions { alpha: Some(alpha), ..ReadOptions::default() };
-        adapter_file::read(model, &beside(path, end), &options).map_err(CheckError::Adapter)
+        adapter_file::read(model, &beside(path, end), &options).map_err(CheckError::adapter)
     };
     let (adapter, _) = read(engine.model(), "adapter.safetensors")?;
     let (reference, naming) = read(engine.model(), "grads.safetensors")?;

@@ -155,7 +155,7 @@ mod tests {
         let check = |own: &[Pair], reference: &[Pair], absent: &[&str]| {
             let found = compare(own, reference);
             assert_eq!(found.absent, absent);
-            assert!(!(found.relative.0 <= 1e-4) && !(found.cosine.0 >= 0.9999), "{found:?}");
+            assert!(worse(found.relative.0, 1e-4) && worse(-found.cosine.0, -0.9999), "{found:?}");
         };
         check(&[], &[pair(0, &[1.0], &[1.0])], &["0A", "0B"]);
         check(&[pair(0, &[0.0], &[1.0])], &[pair(0, &[1.0], &[1.0])], &["0A"]);

@@ -98,14 +98,14 @@ pub enum CheckError {
         /// The file.
         path: PathBuf,
         /// Why.
-        error: ModelError,
+        error: Box<ModelError>,
     },
     /// An adapter for the model.
     #[error(transparent)]
-    Adapter(ModelError),
+    Adapter(Box<ModelError>),
     /// The engine.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Engine(Box<EngineError>),
     /// The caller's bench refused.
     #[error("{message}")]
     Bench {
@@ -117,6 +117,16 @@ pub enum CheckError {
 }
 
 impl CheckError {
+    /// A model that was refused.
+    pub fn model(path: &Path, error: ModelError) -> CheckError {
+        CheckError::Model { path: path.to_owned(), error: Box::new(error) }
+    }
+
+    /// An adapter that was refused.
+    pub fn adapter(error: ModelError) -> CheckError {
+        CheckError::Adapter(Box::new(error))
+    }
+
     /// What kind of error this is.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -134,6 +144,12 @@ impl CheckError {
             CheckError::Engine(error) => error.kind(),
             CheckError::Bench { kind, .. } => *kind,
         }
+    }
+}
+
+impl From<EngineError> for CheckError {
+    fn from(error: EngineError) -> CheckError {
+        CheckError::Engine(Box::new(error))
     }
 }
 

@@ -373,8 +373,8 @@ mod tests {
             assert_eq!(labelled_runs(labels), expected, "{labels:?}")
         };
         check(&[-1, 5, 6, -1, 7, -1], &[2..4, 5..6]);
-        check(&[5, -1], &[1..2]);
-        check(&[-1, 5], &[2..3]);
+        check(&[5, -1, -1, 6], &[1..2, 4..5]);
+        check(&[-1, 5, -1, 6, -1], &[2..3, 4..5]);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use apprentice_engine::{Engine, EngineError, Named, Outputs, Run, SequenceId};
 
+use crate::error::CheckError;
+
 /// Rows whose logits are held at a time.
 const ROWS_HELD: usize = 64;
 
@@ -16,10 +18,10 @@ pub fn logits_at(
     named: Named,
     rows: &[usize],
     mut take: impl FnMut(usize, &[f32]),
-) -> Result<(), EngineError> {
+) -> Result<(), CheckError> {
     let ascending = rows.windows(2).all(|pair| pair[0] < pair[1]);
     if !ascending || rows.last().is_some_and(|last| *last >= tokens.len()) {
-        return Err(EngineError::Empty { what: "rows that ascend within the tokens" });
+        return Err(EngineError::Empty { what: "rows that ascend within the tokens" }.into());
     }
     let sequence = engine.open_sequence();
     let result = run_pieces(engine, sequence, tokens, named, rows, &mut take);
@@ -34,7 +36,7 @@ fn run_pieces(
     named: Named,
     rows: &[usize],
     take: &mut impl FnMut(usize, &[f32]),
-) -> Result<(), EngineError> {
+) -> Result<(), CheckError> {
     let vocab = engine.model().hyper().vocab;
     let (mut position, mut index) = (0, 0);
     while index < rows.len() {

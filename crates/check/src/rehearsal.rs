@@ -5,8 +5,9 @@
 
 use std::ops::Range;
 
-use apprentice_engine::{Engine, EngineError, Named, Outputs, Run, SequenceId, Span};
+use apprentice_engine::{Engine, Named, Outputs, Run, SequenceId, Span};
 
+use crate::error::CheckError;
 use crate::example::{Example, Objective};
 
 /// An example that an engine is ready to learn from.
@@ -22,7 +23,7 @@ impl<'a> Rehearsal<'a> {
     ///
     /// # Errors
     /// As [`Engine::greedy`].
-    pub fn new(engine: &mut Engine, example: &'a Example) -> Result<Rehearsal<'a>, EngineError> {
+    pub fn new(engine: &mut Engine, example: &'a Example) -> Result<Rehearsal<'a>, CheckError> {
         let rows: Vec<Range<usize>> = match example.objective {
             Objective::All => std::iter::once(0..example.tokens.len()).collect(),
             Objective::Reply => example.replies.iter().map(|run| run.start - 1..run.end - 1).collect(),
@@ -58,7 +59,10 @@ impl<'a> Rehearsal<'a> {
     }
 
     /// Gives the context's sequence back.
-    pub fn end(self, engine: &mut Engine) -> Result<(), EngineError> {
-        self.sequence.map_or(Ok(()), |sequence| engine.close_sequence(sequence))
+    pub fn end(self, engine: &mut Engine) -> Result<(), CheckError> {
+        if let Some(sequence) = self.sequence {
+            engine.close_sequence(sequence)?;
+        }
+        Ok(())
     }
 }

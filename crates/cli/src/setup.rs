@@ -30,7 +30,7 @@ impl ModelArgs {
 /// Opens and accepts a model.
 pub fn open_model(path: &Path) -> Result<Model, CheckError> {
     let opened = Gguf::open(path).map_err(ModelError::from).and_then(Model::open);
-    opened.map_err(|error| CheckError::Model { path: path.to_owned(), error })
+    opened.map_err(|error| CheckError::model(path, error))
 }
 
 /// Reads an adapter for a model.

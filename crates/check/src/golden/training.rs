@@ -73,7 +73,7 @@ pub(super) fn reply_row(engine: &mut Engine, folder: &Path, example: &Example) -
 fn initial(model: &Model, folder: &Path, example: &Example) -> Result<Option<Adapter>, CheckError> {
     let Some(path) = present(folder, ADAPTER) else { return Ok(None) };
     let options = ReadOptions { alpha: example.alpha, ..ReadOptions::default() };
-    let (adapter, _) = adapter_file::read(model, &path, &options).map_err(CheckError::Adapter)?;
+    let (adapter, _) = adapter_file::read(model, &path, &options).map_err(CheckError::adapter)?;
     Ok(Some(adapter))
 }
 
@@ -160,7 +160,7 @@ fn compare(model: &Model, path: &Path, own: &[Pair]) -> Result<PairsComparison, 
     // A scale is no part of what is compared.
     let options = ReadOptions { alpha: Some(1.0), ..ReadOptions::default() };
     let (reference, naming): (Adapter, AdapterNaming) =
-        adapter_file::read(model, path, &options).map_err(CheckError::Adapter)?;
+        adapter_file::read(model, path, &options).map_err(CheckError::adapter)?;
     Ok(compare_pairs(own, &reference.pairs, &[], |site, half| tensor_name(&naming, site, half)))
 }
 

@@ -32,8 +32,6 @@ const PREDICT: usize = 48;
 const LOSS_BOUND: f64 = 0.1;
 /// Paraphrases answered with the fact, at least.
 const PARAPHRASES_BOUND: usize = 2;
-/// Unrelated answers with the fact, at most.
-const UNRELATED_BOUND: usize = 0;
 
 /// Teach a model a made-up fact, and ask for it in other words.
 #[derive(Args)]
@@ -191,7 +189,7 @@ impl Summary {
     fn outcome(&self) -> Outcome {
         let holds = self.loss_last <= LOSS_BOUND
             && self.paraphrases_hit >= PARAPHRASES_BOUND
-            && self.unrelated_hit <= UNRELATED_BOUND;
+            && self.unrelated_hit == 0;
         if holds { Outcome::Done } else { Outcome::Missed }
     }
 }

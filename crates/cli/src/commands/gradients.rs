@@ -1,7 +1,7 @@
 //! `apprentice gradients`: loss and gradient of an adapter on an example; the example's own objective decides.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use apprentice_check::{Example, Rehearsal};
 use apprentice_engine::LearnerOptions;
@@ -72,9 +72,9 @@ impl ExampleArgs {
         Ok(found?)
     }
 
-    /// Says which file an error of the example was about.
-    pub fn at_example(&self) -> &Path {
-        &self.example
+    /// An error of learning from the example, and which file that was.
+    pub fn failed(&self, error: impl Into<Failure>) -> Failure {
+        error.into().at(&self.example)
     }
 }
 
@@ -86,9 +86,9 @@ impl GradientsCommand {
         let (example, adapter, naming, positions) = self.lesson.read(&model, self.run.force)?;
         let mut engine = self.run.engine(model, positions, Cache::F32)?;
         let mut learner = engine.start_learner(&adapter, LearnerOptions::default())?;
-        let failed = |error| Failure::from(error).at(self.lesson.at_example());
-        let rehearsal = Rehearsal::new(&mut engine, &example).map_err(failed)?;
-        let found = engine.gradients(&mut learner, &rehearsal.spans()).map_err(failed)?;
+        let rehearsal = Rehearsal::new(&mut engine, &example).map_err(|error| self.lesson.failed(error))?;
+        let found =
+            engine.gradients(&mut learner, &rehearsal.spans()).map_err(|error| self.lesson.failed(error))?;
         let gradients = engine.read_gradients(&learner)?;
         let matrices = gradients.iter().map(Matrices::from);
         adapter_file::write_safetensors(engine.model(), &naming, matrices, &self.out)?;

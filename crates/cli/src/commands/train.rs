@@ -49,12 +49,11 @@ impl TrainCommand {
         adapter.rows = rows(&adapter.rows, example.objective)?;
         let mut engine = self.run.engine(model, positions, Cache::F16)?;
         let mut learner = engine.start_learner(&adapter, options)?;
-        let failed = |error| Failure::from(error).at(self.lesson.at_example());
-        let rehearsal = Rehearsal::new(&mut engine, &example).map_err(failed)?;
+        let rehearsal = Rehearsal::new(&mut engine, &example).map_err(|error| self.lesson.failed(error))?;
         let spans = rehearsal.spans();
         let mut out = std::io::stdout().lock();
         for step in 1..=self.steps.or(example.steps).unwrap_or(1) {
-            let found = engine.learn(&mut learner, &spans).map_err(failed)?;
+            let found = engine.learn(&mut learner, &spans).map_err(|error| self.lesson.failed(error))?;
             writeln!(out, "step {step} loss {:.9} norm {:.9}", found.loss, found.norm)?;
             out.flush()?;
         }

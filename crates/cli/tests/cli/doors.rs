@@ -252,7 +252,7 @@ fn a_reply_is_another_gradient_than_all_and_the_meaning_agrees() {
 fn training_lowers_the_loss_and_writes_what_it_learnt() {
     let (scratch, name) = (Scratch::new(), "llama");
     let (model, adapter) = (family(name, "gguf"), family(name, "adapter.safetensors"));
-    let keys = [("labels", labels_of(name, &[69..149])), ("objective", json!("reply"))];
+    let keys = [("labels", labels_of(name, &[69..149, 159..180])), ("objective", json!("reply"))];
     let example = scratch.json("reply.json", &family(name, "json"), &keys);
     let train = |output: &Path| {
         let line = "train -m {} --example {} --adapter {} --steps 6 --lr 0.02 -o {} --cache f32";

@@ -10,15 +10,15 @@ use crate::exit::Failure;
 
 /// Rank of the adapter.
 const RANK: usize = 8;
-/// Its alpha.
-const ALPHA: f32 = 16.0;
+/// Its alpha: a scale of 1. Twice that learns faster and spoils more: of six lessons one lost two paraphrases.
+const ALPHA: f32 = 8.0;
 /// Seed of its A.
 const SEED: u64 = 1;
 /// Steps, at most.
 const STEPS_MAX: usize = 12;
 /// A lower rate takes more steps and generalises less.
 const LEARNING_RATE: f64 = 2e-3;
-/// Loss, in nats a token, at which the reply is known.
+/// Loss, in nats a token, at which the reply is known: half of what the demo allows.
 const LOSS_KNOWN: f64 = 0.05;
 
 /// What came of it.
