@@ -79,6 +79,16 @@ pub enum EngineError {
         /// What was given.
         found: String,
     },
+    /// A setting out of its range.
+    #[error("{setting}: expected {expected}, found {found}")]
+    Setting {
+        /// The setting.
+        setting: &'static str,
+        /// What would be accepted.
+        expected: &'static str,
+        /// What was given.
+        found: String,
+    },
     /// A loss or gradient that is not finite; nothing was updated.
     #[error("{tensor}: not finite; nothing was updated")]
     NotFinite {
@@ -107,6 +117,7 @@ impl EngineError {
             | EngineError::Length { .. }
             | EngineError::Span { .. }
             | EngineError::Pair { .. }
+            | EngineError::Setting { .. }
             | EngineError::NotFinite { .. } => ErrorKind::Input,
             EngineError::Context { .. } | EngineError::Limit { .. } => ErrorKind::Limit,
             EngineError::Model(error) => error.kind(),

@@ -1,4 +1,4 @@
-//! The engine: sequences over pages, ragged batches, adapters by row, greedy decoding, and learning from spans.
+//! The engine: sequences over pages, ragged batches, adapters by row, decoding, and learning from spans.
 //!
 //! Invariants: token ids only (no text, file, thread, clock or async); no family and no backend by name; a call that is
 //! refused has changed nothing, and a run that fails has advanced no sequence.
@@ -14,6 +14,7 @@ mod learn;
 mod options;
 mod pages;
 mod program;
+mod sampling;
 mod sequence;
 mod update;
 
@@ -23,4 +24,5 @@ pub use engine::{Engine, Named, Outputs, Run};
 pub use error::EngineError;
 pub use learn::{Gradients, Learner, LearnerOptions, Span};
 pub use options::{Options, PAGE_POSITIONS};
+pub use sampling::Sampling;
 pub use sequence::SequenceId;

@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use apprentice_engine::{Named, Outputs, Run};
+use apprentice_engine::{Named, Outputs, Run, Sampling};
 use common::{adapter, all_logits, bits, engine, tiny, tokens, usual};
 
 #[test]
@@ -63,7 +63,9 @@ fn greedy_decoding_follows_the_largest_logit() {
     let mut engine = engine(tiny("qwen2"), usual());
     let prompt = tokens(3, 20);
     let sequence = engine.open_sequence();
-    let reply = engine.generate(sequence, &prompt, Named::Nothing, 30, |_| false, |_| true).unwrap();
+    let reply = engine
+        .generate(sequence, &prompt, Named::Nothing, 30, &Sampling::greedy(), |_| false, |_| true)
+        .unwrap();
     assert_eq!(reply.len(), 30);
     let all: Vec<u32> = prompt.iter().chain(&reply).copied().collect();
     let (_, logits) = all_logits(&mut engine, &all, Named::Nothing);
@@ -73,6 +75,36 @@ fn greedy_decoding_follows_the_largest_logit() {
         let largest = row.iter().map(|bits| f32::from_bits(*bits)).fold(f32::NEG_INFINITY, f32::max);
         assert_eq!(f32::from_bits(row[*token as usize]), largest, "token {index}");
     }
+}
+
+#[test]
+fn a_sampled_reply_is_the_same_among_neighbours() {
+    let mut engine = engine(tiny("gemma3"), usual());
+    let prompt = tokens(3, 20);
+    let sampling = Sampling { temperature: 1.0, top_k: 40, top_p: 0.95, seed: 5, ..Sampling::greedy() };
+    let mut sample = |sampling: &Sampling| {
+        let sequence = engine.open_sequence();
+        let reply =
+            engine.generate(sequence, &prompt, Named::Nothing, 30, sampling, |_| false, |_| true).unwrap();
+        engine.close_sequence(sequence).unwrap();
+        reply
+    };
+    let alone = sample(&sampling);
+    assert_ne!(alone, sample(&Sampling { seed: 6, ..sampling.clone() }), "another seed gives another reply");
+    assert_ne!(alone, sample(&Sampling::greedy()), "a sampled reply is not the greedy one");
+    // The same reply, each of its rows run beside another sequence.
+    let (sequence, other) = (engine.open_sequence(), engine.open_sequence());
+    let mut input = prompt.clone();
+    let mut reply = Vec::new();
+    for step in 0..30 {
+        let run = |sequence, tokens, outputs| Run { sequence, tokens, named: Named::Nothing, outputs };
+        let neighbour = tokens(step, 3);
+        let runs = [run(other, &neighbour, Outputs::Nothing), run(sequence, &input, Outputs::Last)];
+        let logits = engine.logits(&runs).unwrap();
+        reply.push(sampling.choose(&logits, engine.tokens(sequence).unwrap()));
+        input = vec![reply[reply.len() - 1]];
+    }
+    assert_eq!(reply, alone);
 }
 
 #[test]
