@@ -9,6 +9,7 @@ mod backend;
 mod commands;
 mod exit;
 mod files;
+mod sampling;
 mod setup;
 
 /// Reads a quantised language model, serves it, and trains it at the same time.

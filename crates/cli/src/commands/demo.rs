@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use apprentice_engine::{Engine, Named};
+use apprentice_engine::{Engine, Named, Sampling};
 use apprentice_models::AdapterRows;
 use apprentice_text::{Conversation, EncodedConversation, Message, Text};
 use clap::Args;
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::backend::{Cache, RunArgs};
 use crate::commands::prompt::read_text_tables;
-use crate::commands::run::{reply, reply_rows};
+use crate::commands::run::{Wanted, reply, reply_rows};
 use crate::exit::{Failure, Outcome};
 use crate::setup::{ModelArgs, context};
 use lesson::Lesson;
@@ -120,7 +120,9 @@ impl Class<'_> {
             None => Named::Nothing,
         };
         write!(self.out, "  {}\n    ", question.words)?;
-        let reply = reply(self.engine, self.text, &question.prompt, named, PREDICT, self.out)?;
+        let sampling = Sampling::greedy();
+        let wanted = Wanted { prompt: &question.prompt, named, limit: PREDICT, sampling: &sampling };
+        let reply = reply(self.engine, self.text, &wanted, self.out)?;
         writeln!(self.out)?;
         Ok(reply)
     }

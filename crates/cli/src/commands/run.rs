@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use apprentice_engine::{AdapterId, Engine, Named};
+use apprentice_engine::{AdapterId, Engine, Named, Sampling};
 use apprentice_models::AdapterRows;
 use apprentice_text::{Conversation, EncodeOptions, Message, Text, TextError};
 use clap::Args;
@@ -12,6 +12,7 @@ use clap::Args;
 use crate::backend::{Cache, RunArgs};
 use crate::commands::prompt::read_text_tables;
 use crate::exit::{Failure, Outcome};
+use crate::sampling::SamplingArgs;
 use crate::setup::{ModelArgs, context, named, read_adapter};
 
 /// Answer one prompt.
@@ -41,6 +42,8 @@ pub struct RunCommand {
     #[arg(long, requires = "adapter")]
     alpha: Option<f32>,
     #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
     run: RunArgs,
 }
 
@@ -66,7 +69,9 @@ impl RunCommand {
             None => Named::Nothing,
         };
         let mut out = std::io::stdout().lock();
-        reply(&mut engine, &text, &prompt, rows, self.predict, &mut out)?;
+        let wanted =
+            Wanted { prompt: &prompt, named: rows, limit: self.predict, sampling: &self.sampling.settings() };
+        reply(&mut engine, &text, &wanted, &mut out)?;
         writeln!(out)?;
         out.flush()?;
         Ok(Outcome::Done)
@@ -103,13 +108,24 @@ pub fn reply_rows(rows: &AdapterRows, adapter: AdapterId, prompt: &[u32]) -> Res
     named(rows, adapter, prompt, begins)
 }
 
-/// Reads `prompt` into a sequence of its own and writes the reply to `out`, whole characters as they come. Also returns it.
+/// A reply that is wanted.
+pub struct Wanted<'a> {
+    /// What it follows.
+    pub prompt: &'a [u32],
+    /// Which adapter the rows name.
+    pub named: Named,
+    /// Tokens, at most.
+    pub limit: usize,
+    /// How they are chosen.
+    pub sampling: &'a Sampling,
+}
+
+/// Reads the prompt into a sequence of its own and writes the reply to `out`, whole characters as they come. Also returns
+/// it.
 pub fn reply(
     engine: &mut Engine,
     text: &Text,
-    prompt: &[u32],
-    named: Named,
-    limit: usize,
+    wanted: &Wanted<'_>,
     out: &mut dyn Write,
 ) -> Result<String, Failure> {
     let mut decoder = text.decoder(false);
@@ -123,7 +139,8 @@ pub fn reply(
     };
     let sequence = engine.open_sequence();
     let is_end = |token| text.is_end_of_generation(token);
-    let generated = engine.generate(sequence, prompt, named, limit, is_end, |token| {
+    let Wanted { prompt, named, limit, sampling } = *wanted;
+    let generated = engine.generate(sequence, prompt, named, limit, sampling, is_end, |token| {
         let shown = show(decoder.push(token));
         stopped = shown.err();
         stopped.is_none()
