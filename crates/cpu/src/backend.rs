@@ -338,45 +338,13 @@ impl Backend for Cpu {
 
     fn output_f32(&self, program: ProgramId, index: usize, into: &mut [f32]) -> Result<(), BackendError> {
         let (element, bytes) = self.output(program, index, into.len())?;
-        match element {
-            Element::F64 => {
-                for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<8>().0) {
-                    *value = f64::from_le_bytes(*slot) as f32;
-                }
-            }
-            Element::I32 => {
-                for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<4>().0) {
-                    *value = i32::from_le_bytes(*slot) as f32;
-                }
-            }
-            _ => {
-                for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<4>().0) {
-                    *value = f32::from_le_bytes(*slot);
-                }
-            }
-        }
+        convert(element, bytes, into, |value| value as f32); // a float32 comes back as it was
         Ok(())
     }
 
     fn output_f64(&self, program: ProgramId, index: usize, into: &mut [f64]) -> Result<(), BackendError> {
         let (element, bytes) = self.output(program, index, into.len())?;
-        match element {
-            Element::F64 => {
-                for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<8>().0) {
-                    *value = f64::from_le_bytes(*slot);
-                }
-            }
-            Element::I32 => {
-                for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<4>().0) {
-                    *value = f64::from(i32::from_le_bytes(*slot));
-                }
-            }
-            _ => {
-                for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<4>().0) {
-                    *value = f64::from(f32::from_le_bytes(*slot));
-                }
-            }
-        }
+        convert(element, bytes, into, |value| value);
         Ok(())
     }
 
@@ -432,6 +400,27 @@ fn check_cells(graph: &Graph, bindings: &[Bound<'_>]) -> Result<(), BackendError
         debug_assert_eq!(graph.bindings()[index].kind, BindingKind::Data);
     }
     Ok(())
+}
+
+/// Little-endian elements as numbers.
+fn convert<T>(element: Element, bytes: &[u8], into: &mut [T], number: impl Fn(f64) -> T) {
+    match element {
+        Element::F64 => {
+            for (value, slot) in into.iter_mut().zip(bytes.as_chunks().0) {
+                *value = number(f64::from_le_bytes(*slot));
+            }
+        }
+        Element::I32 => {
+            for (value, slot) in into.iter_mut().zip(bytes.as_chunks().0) {
+                *value = number(f64::from(i32::from_le_bytes(*slot)));
+            }
+        }
+        _ => {
+            for (value, slot) in into.iter_mut().zip(bytes.as_chunks().0) {
+                *value = number(f64::from(f32::from_le_bytes(*slot)));
+            }
+        }
+    }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

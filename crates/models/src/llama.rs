@@ -46,7 +46,8 @@ const TENSORS: &[TensorRow] = &[
     layer("ffn_down.bias", Bias, &[Width]).optional(),
 ];
 
-fn block<'g>(f: &Forward<'g>, layer: usize, x: Value<'g>) -> Value<'g> {
+/// The block: norm, attention, residual; norm, gated feed-forward, residual.
+pub(crate) fn block<'g>(f: &Forward<'g>, layer: usize, x: Value<'g>) -> Value<'g> {
     let h = f.norm(layer, "attn_norm", x);
     let q = f.rope(layer, f.heads(f.linear(layer, "attn_q", h)));
     let k = f.rope(layer, f.heads(f.linear(layer, "attn_k", h)));

@@ -2,19 +2,23 @@
 //!
 //! Source: Yang et al. 2024 (Qwen2 technical report); the GGUF description of the `qwen2` architecture.
 
-use apprentice_graph::Value;
 use apprentice_graph::ops::Pairing;
 
 use crate::family::Family;
-use crate::forward::Forward;
 use crate::hyper::Hyper;
+use crate::llama;
 use crate::table::Dim::{Attended, Hidden, Key, Query, Value as Values, Vocab, Width};
 use crate::table::Role::{Bias, Embedding, Head, Linear, Norm};
 use crate::table::{TensorRow, layer, whole};
 
 /// The family.
-pub(crate) const QWEN2: Family =
-    Family { architecture: "qwen2", tensors: TENSORS, pairing: Pairing::Halves, hyper: Hyper::dense, block };
+pub(crate) const QWEN2: Family = Family {
+    architecture: "qwen2",
+    tensors: TENSORS,
+    pairing: Pairing::Halves,
+    hyper: Hyper::dense,
+    block: llama::block,
+};
 
 const TENSORS: &[TensorRow] = &[
     whole("token_embd.weight", Embedding, &[Vocab, Width]),
@@ -33,14 +37,3 @@ const TENSORS: &[TensorRow] = &[
     layer("ffn_up.weight", Linear, &[Hidden, Width]).peft("mlp.up_proj"),
     layer("ffn_down.weight", Linear, &[Width, Hidden]).peft("mlp.down_proj"),
 ];
-
-fn block<'g>(f: &Forward<'g>, layer: usize, x: Value<'g>) -> Value<'g> {
-    let h = f.norm(layer, "attn_norm", x);
-    let q = f.rope(layer, f.heads(f.linear(layer, "attn_q", h)));
-    let k = f.rope(layer, f.heads(f.linear(layer, "attn_k", h)));
-    let v = f.values(f.linear(layer, "attn_v", h));
-    let x = x + f.linear(layer, "attn_output", f.attention(layer, q, k, v));
-    let h = f.norm(layer, "ffn_norm", x);
-    let gated = f.silu(f.linear(layer, "ffn_gate", h)) * f.linear(layer, "ffn_up", h);
-    x + f.linear(layer, "ffn_down", gated)
-}
