@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use apprentice_engine::{Engine, LearnerOptions, Named};
 use apprentice_graph::ErrorKind;
 use apprentice_models::adapter_file::{self, ReadOptions};
-use apprentice_models::{Model, ModelError};
+use apprentice_models::Model;
 use serde::Deserialize;
 
 use crate::bench::Bench;
@@ -50,7 +50,7 @@ struct Notes {
 fn family_row(bench: &dyn Bench, path: &Path) -> Result<Row, CheckError> {
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let model = match bench.open(path) {
-        Err(CheckError::Model { error, .. }) if is_unbuilt(&error) => {
+        Err(CheckError::Model { error, .. }) if error.kind() == ErrorKind::Unsupported => {
             return Ok(Row::without(name, Verdict::NotBuilt, error.to_string()));
         }
         model => model?,
@@ -66,12 +66,6 @@ fn family_row(bench: &dyn Bench, path: &Path) -> Result<Row, CheckError> {
         figures(&bench.archs_bounds(), &logits, loss - notes.loss, &gradient),
         note(&gradient),
     ))
-}
-
-/// An architecture that is not known, or one whose tensors are not those of the file: a variant that is not built.
-fn is_unbuilt(error: &ModelError) -> bool {
-    let variant = matches!(error, ModelError::TensorUnknown { .. } | ModelError::TensorMissing { .. });
-    variant || error.kind() == ErrorKind::Unsupported
 }
 
 fn figures(bounds: &ArchsBounds, logits: &Sums, loss: f64, gradient: &PairsComparison) -> Vec<Figure> {

@@ -21,6 +21,14 @@ pub enum ModelError {
         /// The families of [`crate::list`].
         known: String,
     },
+    /// A variant of a family that is not built.
+    #[error("architecture {architecture:?} with {variant} is not supported")]
+    Variant {
+        /// The family.
+        architecture: &'static str,
+        /// What the file has that is not built.
+        variant: String,
+    },
     /// A hyper-parameter that is missing.
     #[error("metadata {key:?}: missing")]
     KeyMissing {
@@ -103,7 +111,7 @@ impl ModelError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             ModelError::Gguf(error) => error.kind(),
-            ModelError::Architecture { .. } => ErrorKind::Unsupported,
+            ModelError::Architecture { .. } | ModelError::Variant { .. } => ErrorKind::Unsupported,
             ModelError::KeyMissing { .. } | ModelError::TensorMissing { .. } => ErrorKind::Missing,
             ModelError::Key { .. }
             | ModelError::TensorUnknown { .. }

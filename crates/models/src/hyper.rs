@@ -188,6 +188,11 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// A count that may be absent: 0 then.
+    pub(crate) fn count(&self, key: &str) -> Result<u64, ModelError> {
+        Ok(self.gguf.u64(&self.key(key))?.unwrap_or(0))
+    }
+
     /// Booleans of every layer, if the file has them.
     pub(crate) fn flags(&self, key: &str) -> Result<Option<Vec<bool>>, ModelError> {
         Ok(self.gguf.bools(&self.key(key))?)

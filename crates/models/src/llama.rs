@@ -3,25 +3,22 @@
 //! Query and key rows are stored with rotation pairs interleaved. A linear may have a bias. Source: Touvron et al. 2023
 //! (LLaMA); the GGUF description of the `llama` architecture.
 
+use apprentice_gguf::Gguf;
 use apprentice_graph::Value;
 use apprentice_graph::ops::Pairing;
 
+use crate::error::ModelError;
 use crate::family::Family;
 use crate::forward::Forward;
-use crate::hyper::Hyper;
+use crate::hyper::{Hyper, Keys};
 use crate::table::Dim::{Attended, Hidden, Key, Query, RopePairs, Value as Values, Vocab, Width};
 use crate::table::Role::{Bias, Embedding, Head, Linear, Norm, RopeFactors};
 use crate::table::RowOrder::{RopeInterleavedKey, RopeInterleavedQuery};
 use crate::table::{TensorRow, layer, whole};
 
 /// The family.
-pub(crate) const LLAMA: Family = Family {
-    architecture: "llama",
-    tensors: TENSORS,
-    pairing: Pairing::Interleaved,
-    hyper: Hyper::dense,
-    block,
-};
+pub(crate) const LLAMA: Family =
+    Family { architecture: "llama", tensors: TENSORS, pairing: Pairing::Interleaved, hyper, block };
 
 const TENSORS: &[TensorRow] = &[
     whole("token_embd.weight", Embedding, &[Vocab, Width]),
@@ -45,6 +42,17 @@ const TENSORS: &[TensorRow] = &[
     layer("ffn_down.weight", Linear, &[Width, Hidden]).peft("mlp.down_proj"),
     layer("ffn_down.bias", Bias, &[Width]).optional(),
 ];
+
+/// Mixtures of experts share the name of the architecture and are refused by it.
+fn hyper(gguf: &Gguf) -> Result<Hyper, ModelError> {
+    match Keys::new(gguf)?.count("expert_count")? {
+        0 => Hyper::dense(gguf),
+        experts => Err(ModelError::Variant {
+            architecture: LLAMA.architecture,
+            variant: format!("{experts} experts"),
+        }),
+    }
+}
 
 /// The block: norm, attention, residual; norm, gated feed-forward, residual.
 pub(crate) fn block<'g>(f: &Forward<'g>, layer: usize, x: Value<'g>) -> Value<'g> {
