@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use apprentice_engine::{Engine, LearnerOptions, Named};
 use apprentice_graph::ErrorKind;
-use apprentice_models::adapter_file::{self, ReadOptions};
 use apprentice_models::Model;
+use apprentice_models::adapter_file::{self, ReadOptions};
 use serde::Deserialize;
 
 use crate::bench::Bench;

@@ -1,7 +1,7 @@
 //! What a model runs on, chosen by flags: the only place that names a backend.
 
 use apprentice_cpu::{Cpu, CpuOptions, Level};
-use apprentice_engine::{Engine, Options};
+use apprentice_engine::{Engine, Options, SEGMENT_KEYS};
 use apprentice_graph::{Backend, Element, Interpreter};
 use apprentice_models::Model;
 use clap::{Args, ValueEnum};
@@ -83,7 +83,7 @@ impl RunArgs {
             Cache::F32 => Element::F32,
             Cache::F16 => Element::F16,
         };
-        Ok(Engine::new(model, backend, Options { cache, context, sequences: 1 })?)
+        Ok(Engine::new(model, backend, Options { cache, context, sequences: 1, segment: SEGMENT_KEYS })?)
     }
 
     /// Refuses what cannot be run on this machine or by this build, before a file is read.

@@ -276,7 +276,6 @@ impl Backend for Cpu {
             return Err(BackendError::Unsupported { backend: self.name(), op: "return", types });
         }
         if self.arenas.get(&arena).is_none_or(|buffer| buffer.len() < plan.bytes) {
-            self.arenas.remove(&arena);
             let what = format!("arena of {arena:?}");
             let buffer = Buffer::zeroed(plan.bytes);
             let buffer = buffer.ok_or(BackendError::Memory { what, bytes: plan.bytes as u64 })?;

@@ -4,7 +4,8 @@
 //! that the backend holds borrowed for that time: the arena and written stores exclusively, the others shared. Slices are
 //! made for one unit at a time, while it runs: [`Memory::read`] of bytes that no unit of the same step writes, and
 //! [`Memory::write`] as a [`Disjoint`], which hands out parts. The plan gives values that are alive at the same step
-//! disjoint bytes, except an output in place of an input, and there lowering reads through the output. Steps follow each
+//! disjoint bytes, except an output in place of an input, and there lowering reads through the output. A store that is
+//! written is bound once and is never the value of an effect: the graph's checks see to both. Steps follow each
 //! other: the pool opens one when all units of the last are done.
 
 use std::marker::PhantomData;

@@ -275,6 +275,8 @@ impl Shared {
         control.caller_sleeps = true;
         while !job.is_worth_waking() {
             control = self.caller.wait(control).unwrap_or_else(PoisonError::into_inner);
+            // Woken for units that others have done meanwhile: somebody else may be woken again.
+            self.waking.store(false, Ordering::SeqCst);
         }
         control.caller_sleeps = false;
         self.sleepers.fetch_sub(1, Ordering::SeqCst);

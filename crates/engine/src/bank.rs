@@ -90,9 +90,10 @@ impl Bank {
                 used
             }
         };
-        for pair in &adapter.pairs {
-            self.ensure_site(backend, model, pair.site)?;
-        }
+        let sites = adapter.pairs.iter().try_for_each(|pair| self.ensure_site(backend, model, pair.site));
+        // A site that was made before another failed stays, with tables that name nothing at it.
+        self.write_tables();
+        sites?;
         write_pairs(&self.sites, backend, &adapter, first)?;
         self.next += 1;
         let id = AdapterId(self.next);
@@ -137,21 +138,42 @@ impl Bank {
         rank_rows: usize,
     ) -> Result<(), EngineError> {
         let mut moved = Bank { rank_rows, ..Bank::default() };
+        let mut firsts = Vec::new();
+        let filled = self.fill(&mut moved, &mut firsts, backend, model);
+        let left = match filled {
+            Ok(()) => std::mem::replace(&mut self.sites, moved.sites),
+            Err(_) => moved.sites,
+        };
+        for stores in left.into_values() {
+            backend.release(stores.a);
+            backend.release(stores.b);
+        }
+        filled?;
+        for (slot, first) in self.slots.iter_mut().flatten().zip(firsts) {
+            slot.first = first;
+        }
+        self.rank_rows = rank_rows;
+        self.write_tables();
+        Ok(())
+    }
+
+    /// Writes all adapters into the stores of `moved`, one after another; `firsts` says where each begins.
+    fn fill(
+        &self,
+        moved: &mut Bank,
+        firsts: &mut Vec<usize>,
+        backend: &mut dyn Backend,
+        model: &Model,
+    ) -> Result<(), EngineError> {
         for site in self.sites.keys() {
             moved.ensure_site(backend, model, *site)?;
         }
         let mut first = 0;
-        for slot in self.slots.iter_mut().flatten() {
+        for slot in self.slots.iter().flatten() {
             write_pairs(&moved.sites, backend, &slot.adapter, first)?;
-            slot.first = first;
+            firsts.push(first);
             first += slot.adapter.rank();
         }
-        for stores in std::mem::replace(&mut self.sites, moved.sites).into_values() {
-            backend.release(stores.a);
-            backend.release(stores.b);
-        }
-        self.rank_rows = rank_rows;
-        self.write_tables();
         Ok(())
     }
 
@@ -226,6 +248,13 @@ pub(crate) fn check_pairs(model: &Model, adapter: &Adapter) -> Result<(), Engine
             return Err(wrong("one pair a site, ascending".to_owned(), "another order".to_owned()));
         }
         last = Some(pair.site);
+        let finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
+        if !pair.scale.is_finite() || !finite(&pair.a) || !finite(&pair.b) {
+            return Err(wrong(
+                "finite numbers".to_owned(),
+                format!("scale {} or a matrix that is not", pair.scale),
+            ));
+        }
         let sizes = (pair.rank.checked_mul(site.input), pair.rank.checked_mul(site.output));
         if pair.rank == 0 || sizes != (Some(pair.a.len()), Some(pair.b.len())) {
             let expected =

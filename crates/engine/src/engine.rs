@@ -119,7 +119,9 @@ impl Engine {
 
     /// Loads an adapter that rows may name.
     pub fn load_adapter(&mut self, adapter: Arc<Adapter>) -> Result<AdapterId, EngineError> {
-        self.bank.add(self.backend.as_mut(), &self.model, adapter)
+        let id = self.bank.add(self.backend.as_mut(), &self.model, adapter)?;
+        self.discard_stale();
+        Ok(id)
     }
     /// Forgets an adapter. Pages that its rows wrote stay with their sequences.
     pub fn unload_adapter(&mut self, id: AdapterId) -> Result<(), EngineError> {
@@ -182,7 +184,7 @@ impl Engine {
     /// A run longer than a batch is cut; the cut changes no byte.
     ///
     /// # Errors
-    /// See [`Engine::greedy`].
+    /// See [`Engine::greedy`]; a row whose logits are not finite, as an overflow of float16 pages makes it.
     pub fn logits(&mut self, runs: &[Run<'_>]) -> Result<Vec<f32>, EngineError> {
         let vocab = self.model.hyper().vocab;
         let mut logits = Vec::new();
@@ -190,7 +192,11 @@ impl Engine {
             let start = logits.len();
             logits.resize(start + rows * vocab, 0.0);
             let index = output_index(program, names::LOGITS);
-            Ok(engine.output_f32(program.id, index, &mut logits[start..])?)
+            engine.output_f32(program.id, index, &mut logits[start..])?;
+            match logits[start..].iter().position(|logit| !logit.is_finite()) {
+                Some(at) => Err(EngineError::Logits { row: (start + at) / vocab }),
+                None => Ok(()),
+            }
         })?;
         Ok(logits)
     }
@@ -210,6 +216,17 @@ impl Engine {
             Ok(())
         })?;
         Ok(tokens)
+    }
+
+    /// Gives back programs over adapter stores that are no more; plain programs stay.
+    fn discard_stale(&mut self) {
+        let (sites, rank_rows) = (self.bank.sites(), self.bank.rank_rows());
+        let stale = |request: &Request| {
+            !request.sites.is_empty() && (request.sites != sites || request.rank_rows != rank_rows)
+        };
+        for (_, program) in self.programs.extract_if(|request, _| stale(request)) {
+            self.backend.discard(program.id);
+        }
     }
 
     /// The open sequence behind a handle.
@@ -363,6 +380,7 @@ impl Engine {
             sites,
             rank_rows: if adapted { self.bank.rank_rows() } else { 0 },
             adapters: if adapted { crate::options::ADAPTERS_MAX } else { 0 },
+            segment: self.options.segment,
         };
         Ok((arrays, request))
     }

@@ -95,6 +95,12 @@ pub enum EngineError {
         /// The first such tensor.
         tensor: String,
     },
+    /// Logits that are not finite; the batch was not taken.
+    #[error("logits of output row {row}: not finite")]
+    Logits {
+        /// Index among the output rows of the call.
+        row: usize,
+    },
     /// The model.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -118,6 +124,7 @@ impl EngineError {
             | EngineError::Span { .. }
             | EngineError::Pair { .. }
             | EngineError::Setting { .. }
+            | EngineError::Logits { .. }
             | EngineError::NotFinite { .. } => ErrorKind::Input,
             EngineError::Context { .. } | EngineError::Limit { .. } => ErrorKind::Limit,
             EngineError::Model(error) => error.kind(),

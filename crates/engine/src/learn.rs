@@ -14,11 +14,12 @@ use crate::bank::check_pairs;
 use crate::blocks::BLOCK_ROWS;
 use crate::engine::{Engine, output_index};
 use crate::error::EngineError;
-use crate::options::LEARN_ROWS_MAX;
+use crate::options::{LEARN_ROWS_MAX, LOGITS_BYTES_MAX};
 use crate::program::{Program, SiteBinding};
 use crate::sequence::SequenceId;
 use crate::update::{
-    LIMIT, SCALARS, SQUARES, Trained, UpdateNames, gradient, gradient_graph, trained, update_graph,
+    LIMIT, NEXT_SQUARES, SCALARS, SQUARES, Trained, UpdateNames, gradient, gradient_graph, trained,
+    update_graph,
 };
 
 /// Settings of AdamW and clipping. Defaults are PyTorch's, with a learning rate that LoRA takes.
@@ -138,39 +139,13 @@ impl Engine {
     ) -> Result<Learner, EngineError> {
         check_pairs(&self.model, adapter)?;
         let rank_rows = adapter.rank();
-        let request = Request {
-            want: Want::Loss,
-            rows: 0,
-            head_rows: 0,
-            sequences: 0,
-            page_entries: 0,
-            cells: Vec::new(),
-            cache: self.options.cache,
-            sites: adapter.pairs.iter().map(|pair| pair.site).collect(),
-            rank_rows,
-            adapters: 1,
-        };
-        let matrices = trained(&self.model, &request);
-        let backend = self.backend.as_mut();
-        let mut stores = Vec::new();
-        for matrix in &matrices {
-            let mut store = || backend.store(&matrix.name, &matrix.ty);
-            let gradient = store()?;
-            let mut generation = || {
-                Ok::<_, EngineError>(Generation { parameter: store()?, moment: store()?, square: store()? })
-            };
-            let generations = [generation()?, generation()?];
-            stores.push(Matrix { gradient, generations });
-        }
+        let sites: Vec<usize> = adapter.pairs.iter().map(|pair| pair.site).collect();
+        let matrices = trained(&self.model, &sites, rank_rows);
+        let mut made = Vec::new();
+        let ready = self.fill_stores(adapter, &matrices, &mut made);
+        let (stores, update) =
+            ready.inspect_err(|_| made.into_iter().for_each(|store| self.backend.release(store)))?;
         let names = store_names(&matrices);
-        for pair in &adapter.pairs {
-            let site = &self.model.sites()[pair.site].name;
-            for (name, values) in [(names::adapter_a(site), &pair.a), (names::adapter_b(site), &pair.b)] {
-                backend.write(stores[names[&name].0].generations[0].parameter, 0, values)?;
-            }
-        }
-        let update = update_graph(&matrices)?;
-        let update = (backend.compile(&update, Arena::Learning)?, update);
         Ok(Learner {
             tables: adapter.pairs.iter().map(|pair| [0, pair.rank as i32]).collect(),
             scales: adapter.pairs.iter().map(|pair| [pair.scale]).collect(),
@@ -192,6 +167,40 @@ impl Engine {
             powers: (1.0, 1.0),
             squares: None,
         })
+    }
+
+    /// Stores of the matrices with the adapter's values in the first generation, and the update program. `made` holds the
+    /// stores that there are, also where a later one fails.
+    fn fill_stores(
+        &mut self,
+        adapter: &Adapter,
+        matrices: &[Trained],
+        made: &mut Vec<StoreId>,
+    ) -> Result<(Vec<Matrix>, (ProgramId, Graph)), EngineError> {
+        let backend = self.backend.as_mut();
+        let mut stores = Vec::new();
+        for matrix in matrices {
+            let mut store = || {
+                let store = backend.store(&matrix.name, &matrix.ty)?;
+                made.push(store);
+                Ok::<_, EngineError>(store)
+            };
+            let gradient = store()?;
+            let mut generation = || {
+                Ok::<_, EngineError>(Generation { parameter: store()?, moment: store()?, square: store()? })
+            };
+            let generations = [generation()?, generation()?];
+            stores.push(Matrix { gradient, generations });
+        }
+        let names = store_names(matrices);
+        for pair in &adapter.pairs {
+            let site = &self.model.sites()[pair.site].name;
+            for (name, values) in [(names::adapter_a(site), &pair.a), (names::adapter_b(site), &pair.b)] {
+                backend.write(stores[names[&name].0].generations[0].parameter, 0, values)?;
+            }
+        }
+        let update = update_graph(matrices)?;
+        Ok((stores, (backend.compile(&update, Arena::Learning)?, update)))
     }
 
     /// Gives back what a learner holds.
@@ -216,7 +225,6 @@ impl Engine {
     /// Spans that do not fit their sequences or hold no label, labels outside the vocabulary, too many rows; a loss or
     /// gradient that is not finite, by the name of the first such tensor.
     pub fn gradients(&mut self, learner: &mut Learner, spans: &[Span<'_>]) -> Result<Gradients, EngineError> {
-        learner.squares = None;
         self.check_spans(spans)?;
         let (arrays, weights, denominator) = self.learning_arrays(spans)?;
         let request = self.learning_request(learner, &arrays);
@@ -226,6 +234,7 @@ impl Engine {
             let program = Program::new(backend, &self.model, &mut self.residents, graph, Arena::Learning)?;
             learner.programs.insert(request.clone(), program);
         }
+        learner.squares = None; // from here on the stores may hold other gradients
         let program = &learner.programs[&request];
         let bindings = program.bind(
             &arrays,
@@ -251,12 +260,16 @@ impl Engine {
     /// Takes the optimiser step of the last [`Engine::gradients`].
     ///
     /// # Errors
-    /// No gradients since the last step.
+    /// No gradients since the last step; settings or a next generation that are not finite: it is not taken then.
     pub fn update(&mut self, learner: &mut Learner) -> Result<(), EngineError> {
         let squares = [learner.squares.ok_or(EngineError::Empty { what: "gradients" })?];
         let options = learner.options;
         let powers = (learner.powers.0 * options.betas.0, learner.powers.1 * options.betas.1);
         let scalars = scalars(&options, powers);
+        if let Some(scalar) = scalars.iter().find(|scalar| !scalar.is_finite()) {
+            let expected = "settings that give finite float32 factors";
+            return Err(EngineError::Setting { setting: "optimizer", expected, found: scalar.to_string() });
+        }
         let limit = [options.clip_norm.map_or(f32::INFINITY, |norm| norm as f32)];
         let (program, graph) = &learner.update;
         let bindings = graph
@@ -270,6 +283,12 @@ impl Engine {
             })
             .collect::<Result<Vec<_>, _>>()?;
         self.backend.run(*program, &bindings, &Extents::default())?;
+        let mut size = [0f64];
+        let (index, _) = graph.output(NEXT_SQUARES).ok_or(EngineError::Empty { what: "output" })?;
+        self.backend.output_f64(*program, index, &mut size)?;
+        if !size[0].is_finite() {
+            return Err(EngineError::NotFinite { tensor: "adapter after the step".to_owned() });
+        }
         learner.current = 1 - learner.current;
         learner.powers = powers;
         learner.steps += 1;
@@ -364,6 +383,14 @@ impl Engine {
         if labelled == 0 {
             return Err(EngineError::Empty { what: "labels" });
         }
+        let logits = labelled.saturating_mul(vocab).saturating_mul(size_of::<f32>());
+        if logits > LOGITS_BYTES_MAX {
+            return Err(EngineError::Limit {
+                what: "bytes of logits",
+                found: logits,
+                limit: LOGITS_BYTES_MAX,
+            });
+        }
         if rows > LEARN_ROWS_MAX {
             return Err(EngineError::Limit {
                 what: "rows of a learning step",
@@ -416,6 +443,7 @@ impl Engine {
             sites: learner.pairs.iter().map(|pair| pair.site).collect(),
             rank_rows: learner.rank_rows,
             adapters: 1,
+            segment: self.options.segment,
         }
     }
 
@@ -435,12 +463,6 @@ impl Learner {
     /// Optimiser steps taken.
     pub fn steps(&self) -> u64 {
         self.steps
-    }
-
-    /// Bytes of all its stores.
-    pub fn bytes(&self) -> u64 {
-        let stores_of_a_matrix = 7;
-        self.matrices.iter().map(|matrix| matrix.ty.bytes().unwrap_or(0) as u64 * stores_of_a_matrix).sum()
     }
 
     fn site(&self, name: &str, site: usize) -> Option<SiteBinding<'_>> {

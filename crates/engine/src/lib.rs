@@ -23,6 +23,6 @@ pub use blocks::{BLOCK_ROWS, block_table};
 pub use engine::{Engine, Named, Outputs, Run};
 pub use error::EngineError;
 pub use learn::{Gradients, Learner, LearnerOptions, Span};
-pub use options::{Options, PAGE_POSITIONS};
+pub use options::{Options, PAGE_POSITIONS, SEGMENT_KEYS};
 pub use sampling::Sampling;
 pub use sequence::SequenceId;

@@ -4,6 +4,10 @@ use apprentice_graph::Element;
 
 /// Positions of a page.
 pub const PAGE_POSITIONS: usize = 64;
+/// Keys of a segment of attention, everywhere but in tests.
+pub const SEGMENT_KEYS: u32 = 1024;
+/// Bytes that the logits of one learning step may take.
+pub(crate) const LOGITS_BYTES_MAX: usize = 2 << 30;
 /// Rows of the small serving batch.
 pub(crate) const ROWS_FEW: usize = 16;
 /// Rows of the large serving batch.
@@ -26,6 +30,8 @@ pub struct Options {
     pub context: usize,
     /// Sequences that may be open, each with its full context.
     pub sequences: usize,
+    /// Keys that attention folds into one running sum, a multiple of 64: [`SEGMENT_KEYS`], less only in tests.
+    pub segment: u32,
 }
 
 impl Options {

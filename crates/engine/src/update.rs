@@ -7,6 +7,8 @@ use crate::error::EngineError;
 
 /// Output of the gradient program: float64 `[1]`, the sum of squares of all gradients.
 pub(crate) const SQUARES: &str = "squares";
+/// Output of the update program: float64 `[1]`, the sum of squares of the next generation; not finite where it is not.
+pub(crate) const NEXT_SQUARES: &str = "next_squares";
 /// Data of the update program: float32 `[1]`, the norm that gradients are clipped to.
 pub(crate) const LIMIT: &str = "limit";
 /// Data of the update program: float32 `[8]`, see [`ops::AdamW`].
@@ -20,22 +22,15 @@ pub(crate) struct Trained {
     pub(crate) ty: Type,
 }
 
-/// The matrices of the sites of `request`, in the order of their names: the order of the norm.
-pub(crate) fn trained(model: &Model, request: &Request) -> Vec<Trained> {
-    let mut all: Vec<Trained> = request
-        .sites
+/// The matrices of `sites` with `rank_rows` rows, in the order of their names: the order of the norm.
+pub(crate) fn trained(model: &Model, sites: &[usize], rank_rows: usize) -> Vec<Trained> {
+    let mut all: Vec<Trained> = sites
         .iter()
         .flat_map(|site| {
             let site = &model.sites()[*site];
             [
-                Trained {
-                    name: names::adapter_a(&site.name),
-                    ty: Type::f32([request.rank_rows, site.input]),
-                },
-                Trained {
-                    name: names::adapter_b(&site.name),
-                    ty: Type::f32([request.rank_rows, site.output]),
-                },
+                Trained { name: names::adapter_a(&site.name), ty: Type::f32([rank_rows, site.input]) },
+                Trained { name: names::adapter_b(&site.name), ty: Type::f32([rank_rows, site.output]) },
             ]
         })
         .collect();
@@ -55,7 +50,7 @@ pub(crate) fn gradient_graph(model: &Model, request: &Request) -> Result<Graph, 
     let value = |name: &str| forward.binding(name).map(|binding| binding.value).ok_or_else(|| missing(name));
     let (_, loss) = forward.output(names::LOSS).ok_or_else(|| missing(names::LOSS))?;
     let seeds = [(loss, value(names::FACTORS)?)];
-    let trained = trained(model, request);
+    let trained = trained(model, &request.sites, request.rank_rows);
     let targets = trained.iter().map(|matrix| value(&matrix.name)).collect::<Result<Vec<_>, _>>()?;
     let (graph, gradients) = differentiate(forward, &seeds, &targets)?;
     let builder = Builder::reopen(graph);
@@ -99,6 +94,7 @@ pub(crate) fn update_graph(trained: &[Trained]) -> Result<Graph, EngineError> {
     let limit = builder.data(LIMIT, Type::f32([1]));
     let scalars = builder.data(SCALARS, Type::f32([8]));
     let [factor] = builder.push(ops::ClipFactor {}, [squares, limit]);
+    let mut next_squares = builder.absent();
     for matrix in trained {
         builder.site(&matrix.name);
         let at = UpdateNames::new(&matrix.name);
@@ -106,9 +102,11 @@ pub(crate) fn update_graph(trained: &[Trained]) -> Result<Graph, EngineError> {
         let clipped = store(&gradient(&matrix.name)) * factor;
         let state = [store(&matrix.name), clipped, store(&at.moment), store(&at.square), scalars];
         let [parameter, moment, square] = builder.push(ops::AdamW {}, state);
+        [next_squares] = builder.push(ops::AddSquares {}, [parameter, next_squares]);
         builder.effect(parameter, store(&at.next), None);
         builder.effect(moment, store(&at.next_moment), None);
         builder.effect(square, store(&at.next_square), None);
     }
+    builder.output(NEXT_SQUARES, next_squares);
     Ok(builder.finish()?)
 }

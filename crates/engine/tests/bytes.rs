@@ -44,23 +44,26 @@ fn same_bytes_on_every_setup(
 fn same_bytes_for_every_cut(model: &dyn Fn() -> Model, name: &str, cache: Element, cuts: &[&[usize]]) {
     let mut engine = engine(model(), Setup { cache, ..usual() });
     let tokens = tokens(2, 200);
-    let (whole, expected) = all_logits(&mut engine, &tokens, Named::Nothing);
-    engine.close_sequence(whole).unwrap();
-    for cut in cuts {
-        let sequence = engine.open_sequence();
-        let mut logits = Vec::new();
-        let borders: Vec<usize> = [0].into_iter().chain(cut.iter().copied()).chain([tokens.len()]).collect();
-        for part in borders.windows(2) {
-            let run = Run {
-                sequence,
-                tokens: &tokens[part[0]..part[1]],
-                named: Named::Nothing,
-                outputs: Outputs::All,
-            };
-            logits.extend(engine.logits(&[run]).unwrap());
+    let id = engine.load_adapter(Arc::new(adapter(engine.model(), name))).unwrap();
+    // With no adapter, and with one that rows name from the middle of a block on.
+    for named in [Named::Nothing, Named::From(70, id)] {
+        let (whole, expected) = all_logits(&mut engine, &tokens, named);
+        engine.close_sequence(whole).unwrap();
+        for cut in cuts {
+            let sequence = engine.open_sequence();
+            let mut logits = Vec::new();
+            let borders: Vec<usize> =
+                [0].into_iter().chain(cut.iter().copied()).chain([tokens.len()]).collect();
+            for part in borders.windows(2) {
+                let run = Run { sequence, tokens: &tokens[part[0]..part[1]], named, outputs: Outputs::All };
+                logits.extend(engine.logits(&[run]).unwrap());
+            }
+            assert!(
+                bits(&logits) == expected,
+                "{name}: cut at {cut:?} with {cache:?} pages gives other bytes, {named:?}"
+            );
+            engine.close_sequence(sequence).unwrap();
         }
-        assert!(bits(&logits) == expected, "{name}: cut at {cut:?} with {cache:?} pages gives other bytes");
-        engine.close_sequence(sequence).unwrap();
     }
 }
 

@@ -90,15 +90,34 @@ fn row_weights_are_weights_of_the_loss() {
     assert_eq!(loss(Some(&zero)), 0.0, "rows of weight zero count in the denominator only");
 }
 
-/// A refused call names its reason and leaves the learner as it was.
+/// A refused call names its reason and leaves the learner as it was, the gradients that it holds included.
 fn refuses(spans: &[Span<'_>], message: &str) {
     let mut engine = engine(tiny("llama"), usual());
     let adapter = adapter(engine.model(), "llama");
     let mut learner = engine.start_learner(&adapter, LearnerOptions::default()).unwrap();
+    let sound = Span { context: None, first_position: 0, tokens: &[1, 2], labels: &[2, 3], weights: None };
+    engine.gradients(&mut learner, &[sound]).unwrap();
     let error = engine.learn(&mut learner, spans).unwrap_err();
     assert_eq!(error.to_string(), message);
     assert_eq!(learner.steps(), 0);
     assert_eq!(engine.learnt(&learner).unwrap(), adapter);
+    engine.update(&mut learner).unwrap();
+    assert_ne!(engine.learnt(&learner).unwrap(), adapter);
+}
+
+#[test]
+fn a_step_that_would_not_be_finite_is_not_taken() {
+    for learning_rate in [1e300, 1e38] {
+        let mut engine = engine(tiny("llama"), usual());
+        let adapter = adapter(engine.model(), "llama");
+        let options = LearnerOptions { learning_rate, weight_decay: 1e6, ..LearnerOptions::default() };
+        let mut learner = engine.start_learner(&adapter, options).unwrap();
+        let span = Span { context: None, first_position: 0, tokens: &[1, 2], labels: &[2, 3], weights: None };
+        let error = engine.learn(&mut learner, &[span]).unwrap_err();
+        assert!(matches!(error, EngineError::Setting { .. } | EngineError::NotFinite { .. }), "{error}");
+        assert_eq!(engine.learnt(&learner).unwrap(), adapter);
+        assert_eq!(learner.steps(), 0);
+    }
 }
 
 #[test]
@@ -128,7 +147,7 @@ fn what_is_not_finite_stops_before_the_update() {
     let labels = next_tokens(&tokens);
     let mut engine = engine(tiny("llama"), usual());
     let mut adapter = adapter(engine.model(), "llama");
-    adapter.pairs[3].b[5] = f32::INFINITY;
+    adapter.pairs[3].b[5] = f32::MAX; // finite, and its products are not
     let mut learner = engine.start_learner(&adapter, LearnerOptions::default()).unwrap();
     let span = Span { context: None, first_position: 0, tokens: &tokens, labels: &labels, weights: None };
     let error = engine.learn(&mut learner, &[span]).unwrap_err();

@@ -1,12 +1,13 @@
 //! What runs graphs. A backend owns weights, stores and compiled programs behind `u32` handles; a run reads its bindings,
 //! returns outputs and writes stores at its end, all or nothing.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use apprentice_quant::ErrorKind;
 
 use crate::error::GraphError;
-use crate::graph::{BindingKind, Graph};
+use crate::graph::{BindingKind, Graph, Origin};
 use crate::ops::AnyOp;
 use crate::types::{Element, Extents, Type};
 
@@ -282,6 +283,28 @@ impl Graph {
                     }
                 }
                 _ => return Err(wrong(format!("{bound:?}").chars().take(40).collect())),
+            }
+        }
+        self.check_written_once(bindings)
+    }
+
+    /// A store that the run writes is bound once: no node reads it under another name.
+    fn check_written_once(&self, bindings: &[Bound<'_>]) -> Result<(), BackendError> {
+        let mut times: HashMap<StoreId, usize> = HashMap::new();
+        for bound in bindings {
+            if let Bound::Store(store) = bound {
+                *times.entry(*store).or_default() += 1;
+            }
+        }
+        for effect in &self.effects {
+            let Origin::Binding(written) = self.values[effect.store.index()].origin else { continue };
+            let Bound::Store(store) = bindings[written] else { continue };
+            if times[&store] > 1 {
+                return Err(BackendError::Binding {
+                    name: self.bindings[written].name.clone(),
+                    expected: "a store that nothing else is bound to".to_owned(),
+                    found: format!("store {}", store.0),
+                });
             }
         }
         Ok(())

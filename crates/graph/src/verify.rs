@@ -7,7 +7,8 @@
 //! 5. Names of bindings are unique, and names of outputs.
 //! 6. float16 is the element of stores only; blocks of a file are the element of weights only. The bytes of every value
 //!    fit a `usize`.
-//! 7. An effect writes a store: whole, with the store's own type, or row by row through int32 cells with one cell a row.
+//! 7. An effect writes a value that is no store into a store: whole, with the store's own type, or row by row through int32
+//!    cells that the caller gives, one cell a row.
 //! 8. Purity: no node reads a store that the same run replaces as a whole, and no store is replaced twice. (Cells that a
 //!    run writes row by row lie past the lengths that its nodes read; the caller's tables see to that.)
 
@@ -16,6 +17,7 @@ use std::fmt;
 
 use crate::graph::{BindingKind, Effect, Graph, Origin};
 use crate::ids::{NodeId, ValueId};
+use crate::op::Storage;
 use crate::types::{Element, Type};
 
 /// A broken rule.
@@ -181,6 +183,9 @@ impl Check<'_> {
                 self.report(&place, "a store", self.graph.ty(effect.store));
                 continue;
             }
+            if let Some(store) = self.viewed_store(effect.value) {
+                self.report(&place, "a value that is no store", format!("{store:?}"));
+            }
             match effect.cells {
                 Some(cells) => self.rows_into_cells(&place, effect, cells),
                 None => self.whole_store(&place, effect, &mut replaced),
@@ -188,7 +193,26 @@ impl Check<'_> {
         }
     }
 
+    /// Name of the store that a value is, or is a view of.
+    fn viewed_store(&self, value: ValueId) -> Option<String> {
+        match self.graph.values[value.index()].origin {
+            Origin::Binding(index) => {
+                let binding = self.graph.bindings.get(index)?;
+                (binding.kind == BindingKind::Store).then(|| binding.name.clone())
+            }
+            Origin::Node { node, .. } => {
+                let node = self.graph.nodes.get(node.index())?;
+                let viewed = (*node.inputs.first()?)?;
+                let earlier = node.op.storage() == Storage::View && viewed < value && self.exists(viewed);
+                if earlier { self.viewed_store(viewed) } else { None }
+            }
+        }
+    }
+
     fn rows_into_cells(&mut self, place: &str, effect: &Effect, cells: ValueId) {
+        if !matches!(self.graph.values[cells.index()].origin, Origin::Binding(_)) {
+            self.report(place, "cells that the caller gives", cells);
+        }
         let (value, store, cells) =
             (self.graph.ty(effect.value), self.graph.ty(effect.store), self.graph.ty(cells));
         if cells.element != Element::I32 || cells.rank() != 1 || cells.expect_rows_of("cells", value).is_err()
@@ -205,7 +229,7 @@ impl Check<'_> {
 
     fn whole_store(&mut self, place: &str, effect: &Effect, replaced: &mut HashSet<ValueId>) {
         let (value, store) = (self.graph.ty(effect.value), self.graph.ty(effect.store));
-        if value.element != store.element || value.shape != store.shape {
+        if value != store {
             self.report(place, store, value);
         }
         if !replaced.insert(effect.store) {

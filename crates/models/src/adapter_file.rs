@@ -60,13 +60,15 @@ pub fn read(
 ) -> Result<(Adapter, AdapterNaming), ModelError> {
     let read = || {
         check_given(options)?;
-        if path.is_dir() {
-            adapter_peft::read(model, path, options)
+        let read = if path.is_dir() {
+            adapter_peft::read(model, path, options)?
         } else if is_gguf(path)? {
-            adapter_gguf::read(model, path, options)
+            adapter_gguf::read(model, path, options)?
         } else {
-            adapter_safetensors::read(model, path, options)
-        }
+            adapter_safetensors::read(model, path, options)?
+        };
+        check_scales(&read.0)?;
+        Ok(read)
     };
     read().map_err(|error| ModelError::adapter(path, error))
 }
@@ -78,9 +80,21 @@ pub fn read(
 /// [`ModelError::Adapter`] where the system fails, where GGUF cannot hold the scales, or without pairs;
 /// [`ModelError::Setting`] for the name of a file of another kind.
 pub fn write(model: &Model, adapter: &Adapter, path: &Path) -> Result<(), ModelError> {
-    let written = match path.extension().and_then(|end| end.to_str()) {
-        _ if adapter.pairs.is_empty() => Err(AdapterError::Empty),
-        Some("gguf") => adapter_gguf::write(model, adapter, path),
+    check_output(model, adapter, path)?;
+    let written = if is_gguf_name(path) {
+        adapter_gguf::write(model, adapter, path)
+    } else {
+        adapter_peft::write(model, adapter, path)
+    };
+    written.map_err(|error| ModelError::adapter(path, error))
+}
+
+/// Refuses what [`write`] would refuse by the name of the file and the scales of the adapter, before anything is trained.
+///
+/// # Errors
+/// As [`write`], but for what the system says.
+pub fn check_output(model: &Model, adapter: &Adapter, path: &Path) -> Result<(), ModelError> {
+    let refused = match path.extension().and_then(|end| end.to_str()) {
         Some("safetensors" | "json" | "bin") => {
             return Err(ModelError::Setting {
                 name: "output",
@@ -88,9 +102,15 @@ pub fn write(model: &Model, adapter: &Adapter, path: &Path) -> Result<(), ModelE
                 found: path.display().to_string(),
             });
         }
-        _ => adapter_peft::write(model, adapter, path),
+        _ if adapter.pairs.is_empty() => Err(AdapterError::Empty),
+        _ if is_gguf_name(path) => adapter_gguf::alpha_of(model, adapter).map(|_| ()),
+        _ => Ok(()),
     };
-    written.map_err(|error| ModelError::adapter(path, error))
+    refused.map_err(|error| ModelError::adapter(path, error))
+}
+
+fn is_gguf_name(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "gguf")
 }
 
 /// Writes matrices to a safetensors file under the names and in the row order of `naming`: an adapter's values, or
@@ -157,6 +177,18 @@ fn check_given(options: &ReadOptions) -> Result<(), AdapterError> {
             found: alpha.to_string(),
         }),
         _ => Ok(()),
+    }
+}
+
+/// An alpha that a float64 holds may give a scale that a float32 does not.
+fn check_scales(adapter: &Adapter) -> Result<(), AdapterError> {
+    match adapter.pairs.iter().find(|pair| !pair.scale.is_finite() || pair.scale == 0.0) {
+        None => Ok(()),
+        Some(pair) => Err(AdapterError::Key {
+            key: "alpha / rank".to_owned(),
+            expected: "a float32 other than 0".to_owned(),
+            found: pair.scale.to_string(),
+        }),
     }
 }
 

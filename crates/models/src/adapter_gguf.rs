@@ -83,7 +83,8 @@ pub(crate) fn write(model: &Model, adapter: &Adapter, path: &Path) -> Result<(),
     Ok(writer.write(path)?)
 }
 
-fn alpha_of(model: &Model, adapter: &Adapter) -> Result<f32, AdapterError> {
+/// The one alpha that gives all scales.
+pub(crate) fn alpha_of(model: &Model, adapter: &Adapter) -> Result<f32, AdapterError> {
     let first = adapter.pairs.first().ok_or(AdapterError::Empty)?;
     let scales = adapter.pairs.iter().map(|pair| (pair.scale, pair.rank));
     common_alpha(scales).ok_or_else(|| {

@@ -31,6 +31,8 @@ pub struct Request {
     pub rank_rows: usize,
     /// Adapters that a batch may name.
     pub adapters: usize,
+    /// Keys of a segment of attention.
+    pub segment: u32,
 }
 
 /// What a run returns.
@@ -43,9 +45,6 @@ pub enum Want {
     /// [`names::LOSS`] of the labelled rows; nothing is written.
     Loss,
 }
-
-/// Keys of a segment of attention (NUMERICS).
-const SEGMENT_KEYS: u32 = 1024;
 
 /// A forward pass in the making.
 pub struct Forward<'g> {
@@ -106,7 +105,7 @@ impl<'g> Forward<'g> {
         let op = Attention {
             scale: hyper.attention_scale,
             window: hyper.attention[layer].window.map(|window| window as u32),
-            segment: SEGMENT_KEYS,
+            segment: request.segment,
         };
         let sequences = self.builder.data(names::SEQUENCES, sequences);
         let pages = self.builder.data(&names::pages(group), entries);

@@ -168,10 +168,10 @@ fn accept_tensors(family: &Family, hyper: &Hyper, gguf: &Gguf) -> Result<HashMap
                 Some(tensor) => {
                     let ty = Type::new(element(row, tensor.format), tensor.shape.as_slice());
                     let wanted = row.sizes(hyper);
-                    let floats = !matches!(row.role, Role::Norm | Role::Bias | Role::RopeFactors);
-                    if tensor.shape != wanted || !(floats || tensor.format == Format::F32) {
+                    let any_format = matches!(row.role, Role::Embedding | Role::Linear | Role::Head);
+                    if tensor.shape != wanted || !(any_format || tensor.format == Format::F32) {
                         let expected =
-                            Type::new(if floats { ty.element } else { Element::F32 }, wanted.as_slice());
+                            Type::new(if any_format { ty.element } else { Element::F32 }, wanted.as_slice());
                         let found = format!("{} {:?}", tensor.format, tensor.shape);
                         return Err(ModelError::Tensor { name, expected: expected.to_string(), found });
                     }

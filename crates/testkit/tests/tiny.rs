@@ -62,6 +62,7 @@ fn filled(model: &Model, want: Want, cache: Element, seed: u64) -> Filled {
         sites,
         rank_rows,
         adapters: 2,
+        segment: 128,
     };
     let graph = model.graph(&request).expect("a model's graph builds");
     let graph = if want == Want::Loss { with_gradients(graph) } else { graph };

@@ -47,6 +47,7 @@ impl TrainCommand {
         let (example, mut adapter, _, positions) = self.lesson.read(&model, self.run.force)?;
         let options = self.options(example.learner_options(LearnerOptions::default()))?;
         adapter.rows = rows(&adapter.rows, example.objective)?;
+        adapter_file::check_output(&model, &adapter, &self.output)?; // before the steps, not after them
         let mut engine = self.run.engine(model, positions, Cache::F16)?;
         let mut learner = engine.start_learner(&adapter, options)?;
         let rehearsal = Rehearsal::new(&mut engine, &example).map_err(|error| self.lesson.failed(error))?;

@@ -111,6 +111,12 @@ impl<I: Isa> Visit for DecodeRows<'_, '_, I> {
     #[inline(always)]
     fn visit<B: Block>(self) {
         let Decode { weight, rows, columns, out, stride } = self.task;
+        assert!(
+            rows.len() <= out.len().div_ceil(stride),
+            "{} rows into {} of {stride}",
+            rows.len(),
+            out.len()
+        );
         for (row, out) in rows.zip(out.chunks_mut(stride)) {
             let bytes = weight.row(row);
             if columns.len() < weight.width {

@@ -95,7 +95,7 @@ pub fn meaning(model: Model, cache: Element) -> Engine {
 }
 
 fn on(model: Model, backend: Box<dyn Backend>, cache: Element) -> Engine {
-    Engine::new(model, backend, Options { cache, context: 320, sequences: 6 }).unwrap()
+    Engine::new(model, backend, Options { cache, context: 320, sequences: 6, segment: 128 }).unwrap()
 }
 
 /// `count` tokens that depend on `seed` alone, below 128.
