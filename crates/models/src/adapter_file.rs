@@ -89,10 +89,10 @@ pub fn write(model: &Model, adapter: &Adapter, path: &Path) -> Result<(), ModelE
     written.map_err(|error| ModelError::adapter(path, error))
 }
 
-/// Refuses what [`write`] would refuse by the name of the file and the scales of the adapter, before anything is trained.
+/// Refuses what [`write()`] would refuse by the name of the file and the scales of the adapter, before anything is trained.
 ///
 /// # Errors
-/// As [`write`], but for what the system says.
+/// As [`write()`], but for what the system says.
 pub fn check_output(model: &Model, adapter: &Adapter, path: &Path) -> Result<(), ModelError> {
     let refused = match path.extension().and_then(|end| end.to_str()) {
         Some("safetensors" | "json" | "bin") => {
