@@ -2,6 +2,8 @@
 
 use half::f16;
 
+use crate::integers::Integers;
+
 /// A block format: `VALUES` values in `BYTES` bytes.
 pub(crate) trait Block<const BYTES: usize, const VALUES: usize> {
     /// GGUF's own spelling.
@@ -12,6 +14,8 @@ pub(crate) trait Block<const BYTES: usize, const VALUES: usize> {
     const SIZE: Size = Size { values: VALUES, bytes: BYTES };
     /// Writes a block, where the format is written at all.
     const ENCODE: Option<Encode<BYTES, VALUES>> = None;
+    /// The block as integers; none for single values.
+    const INTEGERS: Option<Integers<BYTES>> = None;
 
     /// Reads a block.
     fn decode(block: &[u8; BYTES], out: &mut [f32; VALUES]);

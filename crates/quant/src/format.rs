@@ -5,6 +5,7 @@ use std::fmt;
 use crate::QuantError;
 use crate::block::{Block, OutOfRange, Size, encode_blocks};
 use crate::formats;
+use crate::integers::{self, Grid, Strip};
 
 /// A block format that this crate decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -140,6 +141,16 @@ impl Format {
                 Err(QuantError::OutOfRange { format: self, index, value: values[index] })
             }
         }
+    }
+
+    /// The integers that the format's blocks hold; `None` for F32, F16 and BF16, which are single values.
+    pub fn grid(self) -> Option<Grid> {
+        with_block!(self, B => integers::grid::<B, _, _>())
+    }
+
+    /// Strip `index` of a row of whole blocks as integers; `None` where the format has none or the row ends before it.
+    pub fn strip(self, row: &[u8], index: usize) -> Option<Strip> {
+        with_block!(self, B => integers::strip::<B, _, _>(row, index))
     }
 
     fn block_size(self) -> Size {

@@ -10,10 +10,12 @@ mod block;
 mod error;
 mod format;
 mod formats;
+mod integers;
 mod kind;
 mod unbuilt;
 
 pub use error::QuantError;
 pub use format::Format;
+pub use integers::{Grid, HALF, STRIP, Strip};
 pub use kind::ErrorKind;
 pub use unbuilt::unbuilt_name;

@@ -9,12 +9,15 @@
 //! two bits, then of quarters 1, 2, 3.
 
 use crate::block::{Block, field, scale};
+use crate::integers::{Grid, Integers, Strip};
 
 pub(crate) struct Q2K;
 
 impl Block<84, 256> for Q2K {
     const NAME: &'static str = "Q2_K";
     const GGUF_ID: u32 = 10;
+    const INTEGERS: Option<Integers<84>> =
+        Some(Integers { grid: Grid { codes: 0..=3, factors: 0..=15, minima: 0..=15 }, strip });
 
     #[inline(always)]
     fn decode(block: &[u8; 84], out: &mut [f32; 256]) {
@@ -34,5 +37,17 @@ impl Block<84, 256> for Q2K {
                 }
             }
         }
+    }
+}
+
+fn strip(block: &[u8; 84], strip: usize) -> Strip {
+    let quants = field::<32>(block, 16 + 32 * (strip / 4));
+    let packed = [block[2 * strip], block[2 * strip + 1]].map(i32::from);
+    Strip {
+        codes: quants.map(|byte| (byte >> (2 * (strip % 4)) & 3).cast_signed()),
+        factors: packed.map(|packed| packed & 15),
+        minima: packed.map(|packed| packed >> 4),
+        scale: scale(block, 80),
+        minimum: -scale(block, 82),
     }
 }

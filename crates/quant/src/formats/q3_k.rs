@@ -10,12 +10,15 @@
 //! in the low nibble for `j < 8` and in the high one else; byte `8 + j % 4` holds the upper two, from bit `2 * (j / 4)`.
 
 use crate::block::{Block, field, scale};
+use crate::integers::{Grid, Integers, Strip};
 
 pub(crate) struct Q3K;
 
 impl Block<110, 256> for Q3K {
     const NAME: &'static str = "Q3_K";
     const GGUF_ID: u32 = 11;
+    const INTEGERS: Option<Integers<110>> =
+        Some(Integers { grid: Grid { codes: -4..=3, factors: -32..=31, minima: 0..=0 }, strip });
 
     #[inline(always)]
     fn decode(block: &[u8; 110], out: &mut [f32; 256]) {
@@ -45,4 +48,17 @@ fn signed_scales(packed: &[u8; 12]) -> [i8; 16] {
         let upper = packed[8 + j % 4] >> (2 * (j / 4)) & 3;
         (lower | upper << 4) as i8 - 32
     })
+}
+
+fn strip(block: &[u8; 110], strip: usize) -> Strip {
+    let (high, low) = (field::<32>(block, 0), field::<32>(block, 32 + 32 * (strip / 4)));
+    let code = |i: usize| (low[i] >> (2 * (strip % 4)) & 3) | (high[i] >> strip & 1) << 2;
+    let scales = signed_scales(field(block, 96));
+    Strip {
+        codes: std::array::from_fn(|i| code(i).cast_signed() - 4),
+        factors: [scales[2 * strip], scales[2 * strip + 1]].map(i32::from),
+        minima: [0; 2],
+        scale: scale(block, 108),
+        minimum: 0.0,
+    }
 }

@@ -11,6 +11,7 @@
 //! largest value of the other sign may be off by a whole `d`.
 
 use crate::block::{Block, Encode, OutOfRange, field, largest, scale, stored_scale};
+use crate::integers::{Grid, Integers, STRIP, Strip, plain};
 
 pub(crate) struct Q4_0;
 
@@ -18,6 +19,8 @@ impl Block<18, 32> for Q4_0 {
     const NAME: &'static str = "Q4_0";
     const GGUF_ID: u32 = 2;
     const ENCODE: Option<Encode<18, 32>> = Some(encode);
+    const INTEGERS: Option<Integers<18>> =
+        Some(Integers { grid: Grid { codes: -8..=7, factors: 1..=1, minima: 0..=0 }, strip });
 
     #[inline(always)]
     fn decode(block: &[u8; 18], out: &mut [f32; 32]) {
@@ -41,4 +44,13 @@ fn encode(values: &[f32; 32], block: &mut [u8; 18]) -> Result<(), OutOfRange> {
         *byte = code(values[i]) | code(values[i + 16]) << 4;
     }
     Ok(())
+}
+
+fn strip(block: &[u8; 18], _: usize) -> Strip {
+    plain(scale(block, 0), nibbles(field(block, 2)).map(|code| code - 8))
+}
+
+/// Low nibbles, then high ones.
+pub(super) fn nibbles(packed: &[u8; 16]) -> [i8; STRIP] {
+    std::array::from_fn(|i| (packed[i % 16] >> (4 * (i / 16)) & 15).cast_signed())
 }

@@ -6,13 +6,17 @@
 //! ```
 //! Byte `i` of `q` holds value `i` in its low nibble and value `i + 16` in its high one.
 
+use super::q4_0::nibbles;
 use crate::block::{Block, field, scale};
+use crate::integers::{Grid, Integers, Strip, with_minimum};
 
 pub(crate) struct Q4_1;
 
 impl Block<20, 32> for Q4_1 {
     const NAME: &'static str = "Q4_1";
     const GGUF_ID: u32 = 3;
+    const INTEGERS: Option<Integers<20>> =
+        Some(Integers { grid: Grid { codes: 0..=15, factors: 1..=1, minima: 1..=1 }, strip });
 
     #[inline(always)]
     fn decode(block: &[u8; 20], out: &mut [f32; 32]) {
@@ -23,4 +27,8 @@ impl Block<20, 32> for Q4_1 {
             out[i + 16] = d * f32::from(byte >> 4) + m;
         }
     }
+}
+
+fn strip(block: &[u8; 20], _: usize) -> Strip {
+    with_minimum(scale(block, 0), scale(block, 2), nibbles(field(block, 4)))
 }

@@ -9,12 +9,15 @@
 
 use super::scales_6bit::scales_and_minima;
 use crate::block::{Block, field, scale};
+use crate::integers::{Grid, Integers, Strip};
 
 pub(crate) struct Q4K;
 
 impl Block<144, 256> for Q4K {
     const NAME: &'static str = "Q4_K";
     const GGUF_ID: u32 = 12;
+    const INTEGERS: Option<Integers<144>> =
+        Some(Integers { grid: Grid { codes: 0..=15, factors: 0..=63, minima: 0..=63 }, strip });
 
     #[inline(always)]
     fn decode(block: &[u8; 144], out: &mut [f32; 256]) {
@@ -28,5 +31,17 @@ impl Block<144, 256> for Q4K {
                 *out = step * f32::from(byte >> (4 * (j % 2)) & 15) - minimum;
             }
         }
+    }
+}
+
+fn strip(block: &[u8; 144], strip: usize) -> Strip {
+    let (scales, minima) = scales_and_minima(field(block, 4));
+    let quants = field::<32>(block, 16 + 32 * (strip / 2));
+    Strip {
+        codes: quants.map(|byte| (byte >> (4 * (strip % 2)) & 15).cast_signed()),
+        factors: [i32::from(scales[strip]); 2],
+        minima: [i32::from(minima[strip]); 2],
+        scale: scale(block, 0),
+        minimum: -scale(block, 2),
     }
 }

@@ -10,12 +10,15 @@
 
 use super::scales_6bit::scales_and_minima;
 use crate::block::{Block, field, scale};
+use crate::integers::{Grid, Integers, Strip};
 
 pub(crate) struct Q5K;
 
 impl Block<176, 256> for Q5K {
     const NAME: &'static str = "Q5_K";
     const GGUF_ID: u32 = 13;
+    const INTEGERS: Option<Integers<176>> =
+        Some(Integers { grid: Grid { codes: 0..=31, factors: 0..=63, minima: 0..=63 }, strip });
 
     #[inline(always)]
     fn decode(block: &[u8; 176], out: &mut [f32; 256]) {
@@ -31,5 +34,18 @@ impl Block<176, 256> for Q5K {
                 *out = step * f32::from(code) - minimum;
             }
         }
+    }
+}
+
+fn strip(block: &[u8; 176], strip: usize) -> Strip {
+    let (scales, minima) = scales_and_minima(field(block, 4));
+    let (high, low) = (field::<32>(block, 16), field::<32>(block, 48 + 32 * (strip / 2)));
+    let code = |i: usize| (low[i] >> (4 * (strip % 2)) & 15) | (high[i] >> strip & 1) << 4;
+    Strip {
+        codes: std::array::from_fn(|i| code(i).cast_signed()),
+        factors: [i32::from(scales[strip]); 2],
+        minima: [i32::from(minima[strip]); 2],
+        scale: scale(block, 0),
+        minimum: -scale(block, 2),
     }
 }

@@ -9,12 +9,15 @@
 //! of quarters 1 and 3. It has 32 bytes of `high`: byte `i` holds the upper two bits of value `i`, quarter 0 lowest.
 
 use crate::block::{Block, field, scale};
+use crate::integers::{Grid, Integers, Strip};
 
 pub(crate) struct Q6K;
 
 impl Block<210, 256> for Q6K {
     const NAME: &'static str = "Q6_K";
     const GGUF_ID: u32 = 14;
+    const INTEGERS: Option<Integers<210>> =
+        Some(Integers { grid: Grid { codes: -32..=31, factors: -128..=127, minima: 0..=0 }, strip });
 
     #[inline(always)]
     fn decode(block: &[u8; 210], out: &mut [f32; 256]) {
@@ -35,5 +38,20 @@ impl Block<210, 256> for Q6K {
                 }
             }
         }
+    }
+}
+
+fn strip(block: &[u8; 210], strip: usize) -> Strip {
+    let (half, quarter) = (strip / 4, strip % 4);
+    let low = field::<32>(block, 64 * half + 32 * (quarter % 2));
+    let high = field::<32>(block, 128 + 32 * half);
+    let code = |i: usize| (low[i] >> (4 * (quarter / 2)) & 15) | (high[i] >> (2 * quarter) & 3) << 4;
+    let factor = |j: usize| i32::from(block[192 + 2 * strip + j].cast_signed());
+    Strip {
+        codes: std::array::from_fn(|i| code(i).cast_signed() - 32),
+        factors: [factor(0), factor(1)],
+        minima: [0; 2],
+        scale: scale(block, 208),
+        minimum: 0.0,
     }
 }

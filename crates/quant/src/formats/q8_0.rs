@@ -8,6 +8,7 @@
 //! zero, and `d` is stored as float16.
 
 use crate::block::{Block, Encode, OutOfRange, field, largest, scale, stored_scale};
+use crate::integers::{Grid, Integers, Strip, plain};
 
 pub(crate) struct Q8_0;
 
@@ -15,6 +16,8 @@ impl Block<34, 32> for Q8_0 {
     const NAME: &'static str = "Q8_0";
     const GGUF_ID: u32 = 8;
     const ENCODE: Option<Encode<34, 32>> = Some(encode);
+    const INTEGERS: Option<Integers<34>> =
+        Some(Integers { grid: Grid { codes: -128..=127, factors: 1..=1, minima: 0..=0 }, strip });
 
     #[inline(always)]
     fn decode(block: &[u8; 34], out: &mut [f32; 32]) {
@@ -36,4 +39,8 @@ fn encode(values: &[f32; 32], block: &mut [u8; 34]) -> Result<(), OutOfRange> {
         *byte = (value * inverse).round() as i8 as u8;
     }
     Ok(())
+}
+
+fn strip(block: &[u8; 34], _: usize) -> Strip {
+    plain(scale(block, 0), field::<32>(block, 2).map(u8::cast_signed))
 }
