@@ -9,9 +9,10 @@ use apprentice_models::{Adapter, Model, Request, Want, names};
 use crate::assemble::{Arrays, Piece, assemble};
 use crate::bank::{AdapterId, Bank};
 use crate::error::EngineError;
-use crate::options::{HEAD_ROWS, Options, PAGE_POSITIONS, ROWS_ALL_LOGITS, ROWS_CHUNK, ROWS_FEW};
+use crate::options::{HEAD_ROWS, Options, PAGE_POSITIONS, ROWS_ALL_LOGITS, ROWS_CHUNK};
 use crate::pages::Pages;
 use crate::program::{Program, Residents, SiteBinding};
+use crate::request::{capacity, serving_request};
 use crate::sequence::{Sequence, SequenceId};
 
 /// A model at work on a backend.
@@ -365,33 +366,10 @@ impl Engine {
                     .extend((first..first + run.tokens.len()).map(|position| sequence.cell(group, position)));
             }
         }
-        let (rows, head_rows) = capacity(arrays.tokens.len(), arrays.head.len());
-        let entries = self.options.pages();
-        let sites = self.bank.sites();
-        let adapted = !sites.is_empty();
-        let request = Request {
-            want,
-            rows,
-            head_rows,
-            sequences: rows,
-            page_entries: entries,
-            cells: self.pools.iter().map(|pool| pool.total() * PAGE_POSITIONS).collect(),
-            cache: self.options.cache,
-            sites,
-            rank_rows: if adapted { self.bank.rank_rows() } else { 0 },
-            adapters: if adapted { crate::options::ADAPTERS_MAX } else { 0 },
-            segment: self.options.segment,
-        };
+        let rows = capacity(arrays.tokens.len(), arrays.head.len());
+        let (sites, rank_rows) = (self.bank.sites(), self.bank.rank_rows());
+        let request = serving_request(&self.model, &self.options, want, rows, sites, rank_rows);
         Ok((arrays, request))
-    }
-}
-
-/// Rows and head rows of the batch that so many fit.
-fn capacity(rows: usize, head_rows: usize) -> (usize, usize) {
-    match (rows, head_rows) {
-        _ if rows <= ROWS_FEW && head_rows <= HEAD_ROWS => (ROWS_FEW, HEAD_ROWS),
-        _ if head_rows <= HEAD_ROWS => (ROWS_CHUNK, HEAD_ROWS),
-        _ => (ROWS_ALL_LOGITS, ROWS_ALL_LOGITS),
     }
 }
 

@@ -7,15 +7,15 @@
 use std::collections::HashMap;
 
 use apprentice_graph::{Arena, Bound, Extents, Graph, ProgramId, StoreId};
-use apprentice_models::{Adapter, AdapterRows, Pair, Request, Want, names};
+use apprentice_models::{Adapter, AdapterRows, Pair, Request, names};
 
 use crate::assemble::{Arrays, Piece, assemble};
 use crate::bank::check_pairs;
-use crate::blocks::BLOCK_ROWS;
 use crate::engine::{Engine, output_index};
 use crate::error::EngineError;
 use crate::options::{LEARN_ROWS_MAX, LOGITS_BYTES_MAX};
 use crate::program::{Program, SiteBinding};
+use crate::request::{StepCounts, learning_request};
 use crate::sequence::SequenceId;
 use crate::update::{
     LIMIT, NEXT_SQUARES, SCALARS, SQUARES, Trained, UpdateNames, gradient, gradient_graph, trained,
@@ -431,20 +431,14 @@ impl Engine {
     }
 
     fn learning_request(&self, learner: &Learner, arrays: &Arrays) -> Request {
-        let entries = arrays.pages.first().map_or(0, Vec::len);
-        Request {
-            want: Want::Loss,
-            rows: arrays.tokens.len().next_multiple_of(BLOCK_ROWS),
-            head_rows: arrays.head.len().next_multiple_of(BLOCK_ROWS / 4),
-            sequences: (arrays.sequences.len() / 4).next_power_of_two(),
-            page_entries: entries.next_multiple_of(BLOCK_ROWS / 4).max(1),
-            cells: vec![self.options.pages() * crate::options::PAGE_POSITIONS; self.model.groups().len()],
-            cache: self.options.cache,
-            sites: learner.pairs.iter().map(|pair| pair.site).collect(),
-            rank_rows: learner.rank_rows,
-            adapters: 1,
-            segment: self.options.segment,
-        }
+        let sites = learner.pairs.iter().map(|pair| pair.site).collect();
+        let counts = StepCounts {
+            rows: arrays.tokens.len(),
+            labelled: arrays.head.len(),
+            sequences: arrays.sequences.len() / 4,
+            page_entries: arrays.pages.first().map_or(0, Vec::len),
+        };
+        learning_request(&self.model, &self.options, sites, learner.rank_rows, counts)
     }
 
     fn first_not_finite(&self, learner: &Learner) -> Result<String, EngineError> {

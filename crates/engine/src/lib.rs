@@ -15,6 +15,7 @@ mod learn;
 mod options;
 mod pages;
 mod program;
+mod request;
 mod sampling;
 mod sequence;
 mod update;
