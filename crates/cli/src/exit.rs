@@ -14,6 +14,9 @@ use apprentice_graph::ErrorKind;
 use apprentice_models::ModelError;
 use apprentice_text::TextError;
 
+/// The code of a command that was interrupted.
+pub const INTERRUPTED: u8 = 130;
+
 /// How a command that was carried out ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
@@ -88,7 +91,7 @@ fn code(kind: ErrorKind) -> u8 {
         | ErrorKind::Limit
         | ErrorKind::Unsupported
         | ErrorKind::Io => 2,
-        ErrorKind::Cancelled => 130,
+        ErrorKind::Cancelled => INTERRUPTED,
     }
 }
 

@@ -9,6 +9,7 @@ mod backend;
 mod commands;
 mod exit;
 mod files;
+mod interrupt;
 mod sampling;
 mod setup;
 
