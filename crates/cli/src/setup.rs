@@ -61,13 +61,9 @@ pub fn named(
 ) -> Result<Named, Failure> {
     let first = match (rows, reply_from) {
         (AdapterRows::All, None) => 0,
-        (AdapterRows::Invocation(invocation), None) => {
-            last_occurrence(tokens, invocation).ok_or_else(|| {
-                Failure::input(format!(
-                    "the adapter's invocation tokens {invocation:?} do not occur in the text"
-                ))
-            })?
-        }
+        (AdapterRows::Invocation(invocation), None) => rows.first_row(tokens).ok_or_else(|| {
+            Failure::input(format!("the adapter's invocation tokens {invocation:?} do not occur in the text"))
+        })?,
         (AdapterRows::Reply, None) => {
             let message = "the adapter is for the rows of a reply; --reply-from P says where it begins";
             return Err(Failure::input(message));
@@ -82,13 +78,6 @@ pub fn named(
         (_, Some(position)) => position - 1,
     };
     Ok(Named::From(first, adapter))
-}
-
-fn last_occurrence(tokens: &[u32], wanted: &[u32]) -> Option<usize> {
-    match wanted.len() {
-        0 => None,
-        count => tokens.windows(count).rposition(|window| window == wanted),
-    }
 }
 
 /// Engines as flags ask for them.
@@ -114,21 +103,5 @@ impl Bench for FlagBench<'_> {
             BackendName::Cpu => bounds::ARCHS_F32,
             BackendName::Interpreter => bounds::ARCHS_MEANING,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_occurrence_counts() {
-        let check =
-            |tokens: &[u32], wanted: &[u32], expected| assert_eq!(last_occurrence(tokens, wanted), expected);
-        check(&[1, 2, 3, 1, 2], &[1, 2], Some(3));
-        check(&[1, 1, 1], &[1, 1], Some(1));
-        check(&[1, 2], &[2, 1], None);
-        check(&[1], &[1, 2], None);
-        check(&[1], &[], None);
     }
 }

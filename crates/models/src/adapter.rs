@@ -41,6 +41,26 @@ pub enum AdapterRows {
     Invocation(Vec<u32>),
 }
 
+impl AdapterRows {
+    /// The first row that names the adapter where `prompt` is followed by a reply; `None` where no row does, because the
+    /// invocation does not occur.
+    pub fn first_row(&self, prompt: &[u32]) -> Option<usize> {
+        match self {
+            AdapterRows::All => Some(0),
+            AdapterRows::Reply => prompt.len().checked_sub(1),
+            AdapterRows::Invocation(invocation) => last_occurrence(prompt, invocation),
+        }
+    }
+}
+
+/// Where `wanted` begins in `tokens` for the last time.
+fn last_occurrence(tokens: &[u32], wanted: &[u32]) -> Option<usize> {
+    match wanted.len() {
+        0 => None,
+        count => tokens.windows(count).rposition(|window| window == wanted),
+    }
+}
+
 /// Largest rank of a new adapter.
 const RANK_MAX: usize = 1 << 16;
 
@@ -99,5 +119,26 @@ impl Adapter {
     /// The sites of its pairs, ascending.
     pub fn sites(&self) -> Vec<usize> {
         self.pairs.iter().map(|pair| pair.site).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_row_before_a_reply() {
+        let check = |rows: AdapterRows, prompt: &[u32], expected| {
+            assert_eq!(rows.first_row(prompt), expected, "{rows:?} {prompt:?}");
+        };
+        check(AdapterRows::All, &[1, 2, 3], Some(0));
+        check(AdapterRows::Reply, &[1, 2, 3], Some(2));
+        check(AdapterRows::Reply, &[], None);
+        let invocation = |tokens: &[u32]| AdapterRows::Invocation(tokens.to_vec());
+        check(invocation(&[1, 2]), &[1, 2, 3, 1, 2], Some(3));
+        check(invocation(&[1, 1]), &[1, 1, 1], Some(1));
+        check(invocation(&[2, 1]), &[1, 2], None);
+        check(invocation(&[1, 2]), &[1], None);
+        check(invocation(&[]), &[1], None);
     }
 }
