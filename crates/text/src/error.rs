@@ -151,6 +151,12 @@ pub enum TextError {
         /// One past its last token.
         end: usize,
     },
+    /// A stop string without text, which would stop every reply before it begins.
+    #[error("stop string {index}: expected text, found none")]
+    EmptyStopString {
+        /// Position in the list of stop strings.
+        index: usize,
+    },
     /// The file could not be read.
     #[error(transparent)]
     Gguf(#[from] GgufError),
@@ -171,7 +177,8 @@ impl TextError {
             | TextError::NoSuchMark { .. }
             | TextError::TokenId { .. }
             | TextError::TemplateRefused { .. }
-            | TextError::EmptyReply { .. } => ErrorKind::Input,
+            | TextError::EmptyReply { .. }
+            | TextError::EmptyStopString { .. } => ErrorKind::Input,
             TextError::TooMany { .. }
             | TextError::SpecialTokens { .. }
             | TextError::TemplateSize { .. }

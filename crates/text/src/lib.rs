@@ -6,6 +6,7 @@
 //!
 //! - [`Text`] is the door: encode, decode, render, end of generation.
 //! - [`Decoder`] turns a stream of ids into whole characters.
+//! - [`StopStrings`] ends that text where a caller wants it ended.
 //! - [`Conversation`] is what a chat template reads; [`EncodedConversation`] is its tokens and where the replies lie.
 
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ mod names;
 mod sentence_piece;
 mod special;
 mod split;
+mod stop_strings;
 mod template;
 mod text;
 mod tokenizer;
@@ -30,6 +32,7 @@ mod vocabulary;
 pub use conversation::{Conversation, EncodedConversation, Message};
 pub use decode::Decoder;
 pub use error::TextError;
+pub use stop_strings::StopStrings;
 pub use text::Text;
 pub use tokenizer::EncodeOptions;
 pub use vocabulary::{TokenKind, Vocabulary};
