@@ -50,6 +50,14 @@ pub enum GraphError {
         /// Name of the target's binding.
         target: String,
     },
+    /// A sum so far that cannot be gone on with.
+    #[error("target {target:?}: its sum so far is taken by {readers} ops, expected one")]
+    Sum {
+        /// Name of the target's binding.
+        target: String,
+        /// Nodes that begin with it.
+        readers: usize,
+    },
     /// A sum over rows whose rows have no block table.
     #[error("node at {site:?}: values {ty} have no block table to be summed with")]
     NoBlocks {
@@ -70,7 +78,9 @@ impl GraphError {
             GraphError::Shape { .. } | GraphError::Declared { .. } | GraphError::Invalid(_) => {
                 ErrorKind::Input
             }
-            GraphError::NoVjp { .. } | GraphError::NoBlocks { .. } => ErrorKind::Unsupported,
+            GraphError::NoVjp { .. } | GraphError::NoBlocks { .. } | GraphError::Sum { .. } => {
+                ErrorKind::Unsupported
+            },
             GraphError::Unreached { .. } => ErrorKind::Missing,
         }
     }

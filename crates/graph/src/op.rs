@@ -125,6 +125,8 @@ pub struct Vjp<'g, const I: usize, const O: usize> {
     pub cotangents: [Option<Value<'g>>; O],
     /// Which inputs lead to a target. Others may be left `None`.
     pub wanted: [bool; I],
+    /// Sums so far of the inputs' gradients, absent where there is none. An op that sums over rows begins with them.
+    pub sums: [Value<'g>; I],
 }
 
 /// How a test fills an input.

@@ -2,8 +2,8 @@
 //! `dx = sum over j of du_j A_j`, `dA_j = sum over rows of du_j x`, `dB_j = sum over rows of u_j g`.
 //!
 //! `du` and `dx`: fused chains from +0 over 256 indices at a time, added ascending to +0. `dA` and `dB`: a fused chain
-//! from +0 for each block of the block table, rows ascending, added to +0 in the order of the table; rows that name
-//! another adapter, or none, take no part. A row that names none has `dx = 0`.
+//! from +0 for each block of the block table, rows ascending, added to the sum so far (+0 where there is none) in the order
+//! of the table; rows that name another adapter, or none, take no part. A row that names none has `dx = 0`.
 //!
 //! Units are of three kinds: rows of dx, then ranks of dA, then ranks of dB, sixteen of each together.
 
@@ -45,6 +45,10 @@ pub struct AdaptVjp<'a> {
     pub named: &'a [i32],
     /// `[blocks, 2]`: first row and rows, in the order of addition.
     pub blocks: &'a [i32],
+    /// Sum so far of `da`.
+    pub da_sum: Option<&'a [f32]>,
+    /// Sum so far of `db`.
+    pub db_sum: Option<&'a [f32]>,
     /// `[rows, input]`.
     pub dx: Disjoint<'a, f32>,
     /// `[ranks, input]`.
@@ -69,9 +73,9 @@ impl Kernel for AdaptVjp<'_> {
     fn unit<I: Isa>(&self, isa: I, unit: usize, scratch: &mut [f32]) {
         if self.named.is_empty() {
             // SAFETY: the only unit.
-            unsafe { self.da.range(0..self.da.len()) }.fill(0.0);
+            begin(unsafe { self.da.range(0..self.da.len()) }, self.da_sum, 0);
             // SAFETY: as above.
-            unsafe { self.db.range(0..self.db.len()) }.fill(0.0);
+            begin(unsafe { self.db.range(0..self.db.len()) }, self.db_sum, 0);
         } else if unit < self.tiles() {
             let tile = unit * TILE..((unit + 1) * TILE).min(self.named.len());
             self.unit_of_rows(isa, tile, scratch);
@@ -162,10 +166,10 @@ impl AdaptVjp<'_> {
     #[inline(always)]
     fn unit_of_ranks<I: Isa>(&self, isa: I, group: Range<usize>, of_a: bool, mut scratch: &mut [f32]) {
         let width = if of_a { self.input() } else { self.output() };
-        let sums = if of_a { &self.da } else { &self.db };
+        let (sums, so_far) = if of_a { (&self.da, self.da_sum) } else { (&self.db, self.db_sum) };
         // SAFETY: a group of dA and of dB belongs to one unit.
         let sums = unsafe { sums.range(group.start * width..group.end * width) };
-        sums.fill(0.0);
+        begin(sums, so_far, group.start * width);
         let factors = carve(&mut scratch, self.named.len() * LANES);
         let chains = carve(&mut scratch, LANES * PART);
         let scaled = carve(&mut scratch, ROWS * PART);
@@ -291,6 +295,14 @@ impl AdaptVjp<'_> {
     }
 }
 
+/// Sums before the first block: those so far from `first` on, or +0.
+fn begin(sums: &mut [f32], so_far: Option<&[f32]>, first: usize) {
+    match so_far {
+        Some(so_far) => sums.copy_from_slice(&so_far[first..][..sums.len()]),
+        None => sums.fill(0.0),
+    }
+}
+
 /// `y = y + x`.
 #[inline(always)]
 fn add<I: Isa>(isa: I, x: &[f32], y: &mut [f32]) {
@@ -361,39 +373,48 @@ mod tests {
                 }
             }
         }
-        let (mut da, mut db) = (vec![0.0f32; a.len()], vec![0.0f32; b.len()]);
-        for (adapter, entry) in table.chunks(2).enumerate() {
-            for j in entry[0] as usize..(entry[0] + entry[1]) as usize {
-                for (sums, width, factor, values) in [(&mut da, input, &du, &x), (&mut db, output, &u, &g)] {
-                    for column in 0..width {
-                        for block in blocks.chunks(2) {
-                            let mut chain = 0.0f32;
-                            for row in block[0] as usize..(block[0] + block[1]) as usize {
-                                if named[row] == adapter as i32 {
-                                    chain = fma(factor[row * total + j], values[row * width + column], chain);
+        let so_far = (numbers.normal(a.len()), numbers.normal(b.len()));
+        for (da_sum, db_sum) in [(None, None), (Some(&so_far.0[..]), Some(&so_far.1[..]))] {
+            let start = |sum: Option<&[f32]>, count| sum.map_or_else(|| vec![0.0f32; count], <[f32]>::to_vec);
+            let (mut da, mut db) = (start(da_sum, a.len()), start(db_sum, b.len()));
+            for (adapter, entry) in table.chunks(2).enumerate() {
+                for j in entry[0] as usize..(entry[0] + entry[1]) as usize {
+                    for (sums, width, factor, values) in
+                        [(&mut da, input, &du, &x), (&mut db, output, &u, &g)]
+                    {
+                        for column in 0..width {
+                            for block in blocks.chunks(2) {
+                                let mut chain = 0.0f32;
+                                for row in block[0] as usize..(block[0] + block[1]) as usize {
+                                    if named[row] == adapter as i32 {
+                                        chain =
+                                            fma(factor[row * total + j], values[row * width + column], chain);
+                                    }
                                 }
+                                sums[j * width + column] += chain;
                             }
-                            sums[j * width + column] += chain;
                         }
                     }
                 }
             }
-        }
-        check(seed, &[Wanted::new(&dx), Wanted::new(&da), Wanted::new(&db)], |outs, run| {
-            run.all(&AdaptVjp {
-                dy: &dy,
-                x: &x,
-                a: &a,
-                b: &b,
-                table: &table,
-                scales: &scales,
-                named,
-                blocks,
-                dx: outs[0],
-                da: outs[1],
-                db: outs[2],
+            check(seed, &[Wanted::new(&dx), Wanted::new(&da), Wanted::new(&db)], |outs, run| {
+                run.all(&AdaptVjp {
+                    dy: &dy,
+                    x: &x,
+                    a: &a,
+                    b: &b,
+                    table: &table,
+                    scales: &scales,
+                    named,
+                    blocks,
+                    da_sum,
+                    db_sum,
+                    dx: outs[0],
+                    da: outs[1],
+                    db: outs[2],
+                });
             });
-        });
+        }
     }
 
     #[test]

@@ -56,7 +56,9 @@ impl Op<7, 1> for Adapt {
         if v.wanted[1..4].contains(&true) {
             let builder = dy.builder();
             let blocks = builder.blocks(dy);
-            let [dx, da, db] = builder.push(AdaptVjp {}, [dy, x, a, b, table, scales, named, blocks]);
+            let [_, _, da, db, ..] = v.sums;
+            let inputs = [dy, x, a, b, table, scales, named, blocks, da, db];
+            let [dx, da, db] = builder.push(AdaptVjp {}, inputs);
             for (slot, gradient) in [(1, dx), (2, da), (3, db)] {
                 gradients[slot] = v.wanted[slot].then_some(gradient);
             }
