@@ -54,5 +54,17 @@ pub struct EncodedConversation {
     /// For each assistant message, in order, its run `[p0, p1)` of `tokens`: from the first token after the generation
     /// prompt to the token that ends the reply, included. What a template writes after that token (a newline, mostly)
     /// belongs to no run. `p0` is at least 1 and a run is not empty.
+    ///
+    /// Where the template has `generation` blocks a run is what a block wrote: there may be none for a message, or
+    /// several, and the end is in it only if it is in the block.
     pub replies: Vec<Range<usize>>,
+}
+
+/// A prompt and a reply to it as tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedReply {
+    /// The ids of the prompt, as [`Text::prompt`](crate::Text::prompt) gives them.
+    pub prompt: Vec<u32>,
+    /// The ids of the reply, with the token that ends it; at least one.
+    pub reply: Vec<u32>,
 }

@@ -124,20 +124,27 @@ pub enum TextError {
         /// The template's own words.
         reason: String,
     },
-    /// The tokens before a reply depend on what follows them, so the reply is not a run of its own.
+    /// A template that reads what its `generation` blocks have written, so that they cannot be found in its text.
+    #[error("tokenizer.chat_template: what its generation blocks write is changed afterwards")]
+    GenerationBlock,
+    /// The tokens of a reply, or before it, depend on what follows them, so the reply is not a run of its own.
     #[error(
-        "message {message}: the prompt before this reply is not a prefix of the conversation: token {position}: \
-         expected {}, found {}", id_or_end(*expected), id_or_end(*found)
+        "message {message}: {part} is not a prefix of the conversation: token {position}, line {line}: expected \
+         {expected}, found {found}"
     )]
     Unsound {
         /// Index of the assistant message.
         message: usize,
+        /// What should stand at the start of the conversation.
+        part: &'static str,
         /// The first position, in tokens, at which the two differ.
         position: usize,
-        /// The prompt's id there; `None` past its end.
-        expected: Option<u32>,
-        /// The conversation's id there; `None` past its end.
-        found: Option<u32>,
+        /// The line of the text, from 1, in which they differ.
+        line: usize,
+        /// What that line should be: quoted, escaped and shortened, from the line's start on where that is near.
+        expected: String,
+        /// What the conversation has there.
+        found: String,
     },
     /// A reply without tokens, or without a token before it.
     #[error(
@@ -169,9 +176,10 @@ impl TextError {
             TextError::NoTokenizer { .. } | TextError::Missing { .. } | TextError::NoTemplate => {
                 ErrorKind::Missing
             }
-            TextError::Model { .. } | TextError::PreTokenizer { .. } | TextError::Template { .. } => {
-                ErrorKind::Unsupported
-            }
+            TextError::Model { .. }
+            | TextError::PreTokenizer { .. }
+            | TextError::Template { .. }
+            | TextError::GenerationBlock => ErrorKind::Unsupported,
             TextError::Length { .. }
             | TextError::Merge { .. }
             | TextError::NoSuchMark { .. }
@@ -188,8 +196,4 @@ impl TextError {
             TextError::Gguf(error) => error.kind(),
         }
     }
-}
-
-fn id_or_end(id: Option<u32>) -> String {
-    id.map_or_else(|| "the end".to_string(), |id| id.to_string())
 }

@@ -20,6 +20,7 @@ mod error;
 mod from_gguf;
 mod merge;
 mod names;
+mod replies;
 mod sentence_piece;
 mod special;
 mod split;
@@ -29,7 +30,7 @@ mod text;
 mod tokenizer;
 mod vocabulary;
 
-pub use conversation::{Conversation, EncodedConversation, Message};
+pub use conversation::{Conversation, EncodedConversation, EncodedReply, Message};
 pub use decode::Decoder;
 pub use error::TextError;
 pub use stop_strings::StopStrings;

@@ -2,13 +2,15 @@
 //!
 //! What templates may expect is what the training side gives them: `messages`, `add_generation_prompt`, `bos_token`,
 //! `eos_token`, `tools` and `documents` (none), `raise_exception(reason)`, `strftime_now(format)`, a `tojson` that
-//! writes as Python does, Python's string and dictionary methods, loop controls, and blocks that leave no white space.
+//! writes as Python does, Python's string and dictionary methods, loop controls, `generation` blocks, and blocks that
+//! leave no white space.
 //!
 //! A template is part of an untrusted file. Its budget of fuel pays for instructions and, 64 bytes a unit, for all
 //! data that it makes, so neither a loop nor a doubling string can take time or memory; its size and its stack are
 //! chosen so that no nesting overflows.
 
 use std::error::Error as _;
+use std::ops::Range;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, Value, context};
@@ -17,7 +19,10 @@ use crate::conversation::Message;
 use crate::error::TextError;
 
 mod clock;
+mod generation;
 mod python_json;
+
+use generation::Marks;
 
 /// The largest template that is read, in bytes; published ones have up to thirty thousand.
 const LIMIT_BYTES: usize = 1 << 16;
@@ -39,6 +44,8 @@ const NAME: &str = "chat_template";
 /// A compiled chat template.
 pub(crate) struct Template {
     environment: Environment<'static>,
+    /// Whether it says by blocks what a reply's text is.
+    marks_replies: bool,
     bos_token: String,
     eos_token: String,
 }
@@ -75,8 +82,18 @@ impl Template {
         environment.remove_filter("pprint"); // its work is the square of a value's depth, and is not charged
         environment.add_filter("tojson", python_json::to_json);
         environment.add_function("raise_exception", raise_exception);
-        environment.add_template_owned(NAME, source.to_string()).map_err(|error| refused(&error, 0))?;
-        Ok(Template { environment, bos_token: bos_token.to_string(), eos_token: eos_token.to_string() })
+        environment.add_filter(generation::FILTER, |content: Value| content);
+        let filtered = generation::as_filter(source);
+        let marks_replies = filtered.is_some();
+        let source = filtered.unwrap_or_else(|| source.to_string());
+        environment.add_template_owned(NAME, source).map_err(|error| refused(&error, 0))?;
+        let (bos_token, eos_token) = (bos_token.to_string(), eos_token.to_string());
+        Ok(Template { environment, marks_replies, bos_token, eos_token })
+    }
+
+    /// Whether it has `generation` blocks.
+    pub(crate) fn marks_replies(&self) -> bool {
+        self.marks_replies
     }
 
     /// The text of `messages`, with the beginning of a reply after them if `generation_prompt`. `unix_seconds` is the
@@ -90,12 +107,39 @@ impl Template {
         generation_prompt: bool,
         unix_seconds: u64,
     ) -> Result<String, TextError> {
+        self.render_in(self.environment.clone(), messages, generation_prompt, unix_seconds)
+    }
+
+    /// The same, of whole messages, and the bytes of it that its `generation` blocks wrote, ascending.
+    ///
+    /// # Errors
+    /// As [`Template::render`]; [`TextError::GenerationBlock`] where the template reads what a block has written.
+    pub(crate) fn render_marked(
+        &self,
+        messages: &[Message],
+        unix_seconds: u64,
+    ) -> Result<(String, Vec<Range<usize>>), TextError> {
+        let plain = self.render(messages, false, unix_seconds)?;
+        let marks = Marks::absent_from([plain.as_str()].into_iter()).ok_or(TextError::GenerationBlock)?;
+        let mut environment = self.environment.clone();
+        environment.add_filter(generation::FILTER, move |content: &str| marks.around(content));
+        let marked = self.render_in(environment, messages, false, unix_seconds)?;
+        let (text, blocks) = marks.take(&marked);
+        if text == plain { Ok((text, blocks)) } else { Err(TextError::GenerationBlock) }
+    }
+
+    fn render_in(
+        &self,
+        mut environment: Environment<'static>,
+        messages: &[Message],
+        generation_prompt: bool,
+        unix_seconds: u64,
+    ) -> Result<String, TextError> {
         let bytes: usize = messages.iter().map(|message| message.role.len() + message.content.len()).sum();
         let fuel = (messages.len() as u64)
             .saturating_mul(FUEL_A_MESSAGE)
             .saturating_add(bytes as u64 / BYTES_A_UNIT + FUEL)
             .min(FUEL_LIMIT);
-        let mut environment = self.environment.clone();
         environment.set_fuel(Some(fuel));
         environment.add_function("strftime_now", move |format: &str| clock::format_utc(unix_seconds, format));
         let template = environment.get_template(NAME).map_err(|error| refused(&error, fuel))?;

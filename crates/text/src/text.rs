@@ -1,10 +1,12 @@
 //! The door of this crate: a model's text, with one function a task.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::conversation::{ASSISTANT, Conversation, EncodedConversation, Message};
+use crate::conversation::{Conversation, EncodedConversation, EncodedReply};
 use crate::decode::Decoder;
 use crate::error::TextError;
+use crate::replies::Replies;
 use crate::template::{Template, with_template};
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use crate::vocabulary::Vocabulary;
@@ -79,20 +81,24 @@ impl Text {
 
     /// The ids of a whole conversation and the runs of its replies.
     ///
-    /// A run is sound only if the reply was asked for by exactly the tokens that stand before it. So the conversation
-    /// is rendered up to each reply, as a prompt and with the reply, and both must be prefixes of the whole.
+    /// A run is what a `generation` block of the template wrote, without what stands in the prompt already; where the
+    /// template has no such block, all that follows the prompt. It ends with the last token that ends a generation.
     ///
     /// # Errors
     /// As [`Text::render`]; [`TextError::Unsound`] where a template (or a merge across the border) changes earlier
-    /// tokens in the light of later ones; [`TextError::EmptyReply`].
+    /// tokens in the light of later ones; [`TextError::EmptyReply`]; [`TextError::GenerationBlock`].
     pub fn conversation(&self, conversation: &Conversation) -> Result<EncodedConversation, TextError> {
-        let time = conversation.time();
-        self.with_template(|template| {
-            let ids = |messages: &[Message], generation_prompt: bool| -> Result<Vec<u32>, TextError> {
-                Ok(self.encode_rendered(&template.render(messages, generation_prompt, time)?))
-            };
-            self.runs(&conversation.messages, ids)
-        })
+        self.with_replies(conversation, |replies| replies.all(&conversation.messages))
+    }
+
+    /// The ids of a prompt, and those of a reply to it that is to be learnt: `reply` as the template writes it, and the
+    /// token that ends it. What a template writes after that token is left out.
+    ///
+    /// # Errors
+    /// As [`Text::render`]; [`TextError::Unsound`] where the conversation with the reply does not begin with the
+    /// prompt; [`TextError::EmptyReply`].
+    pub fn reply(&self, conversation: &Conversation, reply: &str) -> Result<EncodedReply, TextError> {
+        self.with_replies(conversation, |replies| replies.one(&conversation.messages, reply))
     }
 
     /// Whether `id` ends a generation: one of the file's ends, or a control token that is known to be one.
@@ -125,6 +131,12 @@ impl Text {
         self.tokenizer.spelling(id)
     }
 
+    /// The bytes that a token stands for, those of a control token as it is spelt; they need not be whole characters. `None`
+    /// outside the vocabulary.
+    pub fn bytes(&self, id: u32) -> Option<Cow<'_, [u8]>> {
+        self.tokenizer.bytes(id, true)
+    }
+
     fn with_template<T: Send>(
         &self,
         work: impl FnOnce(&Template) -> Result<T, TextError> + Send,
@@ -134,29 +146,16 @@ impl Text {
         with_template(source, spelling(self.bos()), spelling(self.eos()), work)
     }
 
-    /// Finds the runs of all replies. `ids` gives the tokens of some first messages, as a prompt or as they are.
-    fn runs(
+    fn with_replies<T: Send>(
         &self,
-        messages: &[Message],
-        ids: impl Fn(&[Message], bool) -> Result<Vec<u32>, TextError>,
-    ) -> Result<EncodedConversation, TextError> {
-        let tokens = ids(messages, false)?;
-        let mut replies = Vec::new();
-        for index in (0..messages.len()).filter(|index| messages[*index].role == ASSISTANT) {
-            let prompt = ids(&messages[..index], true)?;
-            let closed = ids(&messages[..=index], false)?;
-            prefix(index, &prompt, &tokens)?;
-            prefix(index, &closed, &tokens)?;
-            let start = prompt.len();
-            let reply = closed.get(start..).unwrap_or(&[]);
-            let last = reply.iter().rposition(|id| self.is_end_of_generation(*id));
-            let end = start + last.map_or(reply.len(), |last| last + 1);
-            if start == 0 || end == start {
-                return Err(TextError::EmptyReply { message: index, start, end });
-            }
-            replies.push(start..end);
-        }
-        Ok(EncodedConversation { tokens, replies })
+        conversation: &Conversation,
+        work: impl FnOnce(Replies<'_, &(dyn Fn(&str) -> Vec<u32> + Sync)>) -> Result<T, TextError> + Send,
+    ) -> Result<T, TextError> {
+        let unix_seconds = conversation.time();
+        let encode = |text: &str| self.encode_rendered(text);
+        self.with_template(|template| {
+            work(Replies { template, unix_seconds, encode: &encode, ends: self.end_ids() })
+        })
     }
 
     /// Templates write special tokens as text, often the begin of sequence too; where they do not, it is added.
@@ -166,18 +165,5 @@ impl Text {
             ids.insert(0, first);
         }
         ids
-    }
-}
-
-/// Refuses a reply unless `part` is a prefix of `whole`.
-fn prefix(message: usize, part: &[u32], whole: &[u32]) -> Result<(), TextError> {
-    match part.iter().enumerate().find(|(position, id)| whole.get(*position) != Some(id)) {
-        None => Ok(()),
-        Some((position, id)) => Err(TextError::Unsound {
-            message,
-            position,
-            expected: Some(*id),
-            found: whole.get(position).copied(),
-        }),
     }
 }
