@@ -12,7 +12,7 @@ use crate::reject::Reject;
 const QUOTED_CHARACTERS: usize = 40;
 
 /// An object of a request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Fields {
     /// Path of the object, with a dot at its end, or nothing for the request itself.
     path: String,
@@ -74,7 +74,7 @@ impl Fields {
             Some(number) => Ok(Some(number)),
             None => Err(wrong(
                 &self.path(name),
-                &format!("a whole number from {} to {}", range.start(), range.end()),
+                format_args!("a whole number from {} to {}", range.start(), range.end()),
                 &value,
             )),
         }
@@ -90,7 +90,7 @@ impl Fields {
             Some(number) => Ok(Some(number)),
             None => Err(wrong(
                 &self.path(name),
-                &format!("a number from {} to {}", range.start(), range.end()),
+                format_args!("a number from {} to {}", range.start(), range.end()),
                 &value,
             )),
         }
@@ -180,7 +180,7 @@ pub fn at_most(path: &str, values: Vec<Value>, limit: usize) -> Result<Vec<Value
 pub fn tokens(path: &str, values: &[Value], vocab: usize) -> Result<Vec<u32>, Reject> {
     let id = |(index, value): (usize, &Value)| match value.as_u64() {
         Some(id) if (id as usize) < vocab && id <= u64::from(u32::MAX) => Ok(id as u32),
-        _ => Err(wrong(&format!("{path}[{index}]"), &format!("a token id below {vocab}"), value)),
+        _ => Err(wrong(&format!("{path}[{index}]"), format_args!("a token id below {vocab}"), value)),
     };
     values.iter().enumerate().map(id).collect()
 }
