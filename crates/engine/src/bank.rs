@@ -22,11 +22,14 @@ pub(crate) struct Bank {
     sites: BTreeMap<usize, SiteStores>,
     rank_rows: usize,
     next: u32,
+    next_content: u32,
 }
 
 struct Slot {
     id: AdapterId,
     adapter: Arc<Adapter>,
+    /// The same number for the same pairs, as long as one of them is loaded.
+    content: u32,
     first: usize,
 }
 
@@ -52,6 +55,11 @@ impl Bank {
     pub(crate) fn adapter(&self, id: AdapterId) -> Result<&Arc<Adapter>, EngineError> {
         let slot = self.slots.iter().flatten().find(|slot| slot.id == id);
         slot.map(|slot| &slot.adapter).ok_or(EngineError::Adapter(id.0))
+    }
+
+    /// Number of what a loaded adapter adds to rows: adapters of the same pairs share it, and no other ever gets it.
+    pub(crate) fn content(&self, id: AdapterId) -> u32 {
+        self.slots.iter().flatten().find(|slot| slot.id == id).map_or(0, |slot| slot.content)
     }
 
     /// Sites that some adapter sits on, ascending.
@@ -97,7 +105,10 @@ impl Bank {
         write_pairs(&self.sites, backend, &adapter, first)?;
         self.next += 1;
         let id = AdapterId(self.next);
-        let entry = Some(Slot { id, adapter, first });
+        let same = self.slots.iter().flatten().find(|slot| slot.adapter.pairs == adapter.pairs);
+        let content = same.map_or(self.next_content + 1, |slot| slot.content);
+        self.next_content = self.next_content.max(content);
+        let entry = Some(Slot { id, adapter, content, first });
         if slot == self.slots.len() {
             self.slots.push(entry)
         } else {

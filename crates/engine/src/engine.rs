@@ -3,17 +3,21 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use apprentice_graph::{Arena, Backend, Element, Resident, Type};
+use apprentice_graph::{Backend, Element, Resident, StoreId, Type};
 use apprentice_models::{Adapter, Model, Request, Want, names};
 
-use crate::assemble::{Arrays, Piece, assemble};
+use crate::assemble::Piece;
 use crate::bank::{AdapterId, Bank};
+use crate::batch::{Answer, serving_arrays};
 use crate::error::EngineError;
+use crate::live::Lives;
 use crate::options::{HEAD_ROWS, Options, PAGE_POSITIONS, ROWS_ALL_LOGITS, ROWS_CHUNK};
-use crate::pages::Pages;
-use crate::program::{Program, Residents, SiteBinding};
-use crate::request::{capacity, serving_request};
+use crate::prefix::Cache;
+use crate::program::{Program, Residents};
+use crate::sampling::most_likely;
+use crate::scheduler::Jobs;
 use crate::sequence::{Sequence, SequenceId};
+use crate::stats::Counts;
 
 /// A model at work on a backend.
 pub struct Engine {
@@ -23,9 +27,14 @@ pub struct Engine {
     pub(crate) residents: Residents,
     pub(crate) programs: HashMap<Request, Program>,
     pub(crate) bank: Bank,
-    pools: Vec<Pages>,
-    sequences: HashMap<u32, Sequence>,
+    pub(crate) cache: Cache,
+    /// Stores of the pages of each layer group.
+    pub(crate) group_pools: Vec<Vec<StoreId>>,
+    pub(crate) sequences: HashMap<u32, Sequence>,
     next_sequence: u32,
+    pub(crate) jobs: Jobs,
+    pub(crate) lives: Lives,
+    pub(crate) counts: Counts,
 }
 
 /// Rows of one sequence in a batch: the tokens that follow what it holds.
@@ -70,8 +79,12 @@ impl Engine {
         if options.context == 0 || options.sequences == 0 {
             return Err(EngineError::Empty { what: "context or sequences" });
         }
-        if !matches!(options.cache, Element::F32 | Element::F16) {
-            return Err(EngineError::Empty { what: "cache type of float32 or float16" });
+        if !matches!(options.cache, Element::F32 | Element::F16 | Element::Q8_0) {
+            return Err(EngineError::Setting {
+                setting: "cache",
+                expected: "f32, f16 or q8_0",
+                found: options.cache.to_string(),
+            });
         }
         let pages = options.pages();
         let limit = i32::MAX as usize / PAGE_POSITIONS;
@@ -80,7 +93,8 @@ impl Engine {
         }
         let cells = pages * PAGE_POSITIONS;
         let mut residents = Residents::default();
-        for group in model.groups() {
+        let mut group_pools = vec![Vec::new(); model.groups().len()];
+        for (group, pools) in model.groups().iter().zip(&mut group_pools) {
             for layer in &group.layers {
                 for (name, width) in
                     [(names::keys(*layer), group.head_dim), (names::values(*layer), group.value_dim)]
@@ -88,10 +102,11 @@ impl Engine {
                     let store =
                         backend.store(&name, &Type::new(options.cache, [cells, group.kv_heads, width]))?;
                     residents.pools.insert(name, store);
+                    pools.push(store);
                 }
             }
         }
-        let pools = vec![Pages::new(pages); model.groups().len()];
+        let windows = model.groups().iter().map(|group| group.window).collect();
         Ok(Engine {
             model,
             backend,
@@ -99,9 +114,13 @@ impl Engine {
             residents,
             programs: HashMap::new(),
             bank: Bank::default(),
-            pools,
+            cache: Cache::new(windows, pages),
+            group_pools,
             sequences: HashMap::new(),
             next_sequence: 0,
+            jobs: Jobs::default(),
+            lives: Lives::default(),
+            counts: Counts::default(),
         })
     }
 
@@ -124,9 +143,11 @@ impl Engine {
         self.discard_stale();
         Ok(id)
     }
-    /// Forgets an adapter. Pages that its rows wrote stay with their sequences.
+    /// Forgets an adapter, once no reply in progress names it. Pages that its rows wrote stay with their sequences.
     pub fn unload_adapter(&mut self, id: AdapterId) -> Result<(), EngineError> {
-        self.bank.remove(id)
+        self.check_named(Named::From(0, id))?;
+        self.retire(id);
+        Ok(())
     }
     /// The adapter behind a handle.
     pub fn adapter(&self, id: AdapterId) -> Result<&Arc<Adapter>, EngineError> {
@@ -142,7 +163,7 @@ impl Engine {
     /// Closes a sequence and gives its pages back.
     pub fn close_sequence(&mut self, id: SequenceId) -> Result<(), EngineError> {
         let mut sequence = self.sequences.remove(&id.0).ok_or(EngineError::Sequence(id.0))?;
-        sequence.shrink(&mut self.pools, 0);
+        sequence.shrink(&mut self.cache, 0);
         Ok(())
     }
     /// Forgets everything past the first `length` tokens.
@@ -150,12 +171,23 @@ impl Engine {
         let sequence = self.sequences.get_mut(&id.0).ok_or(EngineError::Sequence(id.0))?;
         sequence.tokens.truncate(length);
         let keep = sequence.tokens.len().div_ceil(PAGE_POSITIONS);
-        sequence.shrink(&mut self.pools, keep);
+        sequence.shrink(&mut self.cache, keep);
         Ok(())
+    }
+    /// A sequence over pages that are another's: it is removed, never closed.
+    pub(crate) fn lend_sequence(&mut self, tokens: Vec<u32>, tables: Vec<Vec<i32>>) -> SequenceId {
+        self.next_sequence += 1;
+        self.sequences.insert(self.next_sequence, Sequence { tokens, tables });
+        SequenceId(self.next_sequence)
     }
     /// The tokens of a sequence.
     pub fn tokens(&self, id: SequenceId) -> Result<&[u32], EngineError> {
         Ok(&self.sequence(id)?.tokens)
+    }
+
+    /// Gives up every page that is kept only for whoever may ask for the same rows.
+    pub fn forget_cached(&mut self) {
+        self.cache.forget();
     }
 
     /// Keys and values of a sequence as its pages hold them, layer by layer, keys before values, position by position.
@@ -188,32 +220,38 @@ impl Engine {
     /// See [`Engine::greedy`]; a row whose logits are not finite, as an overflow of float16 pages makes it.
     pub fn logits(&mut self, runs: &[Run<'_>]) -> Result<Vec<f32>, EngineError> {
         let vocab = self.model.hyper().vocab;
-        let mut logits = Vec::new();
-        self.run(runs, Want::Logits, |engine, program, rows| {
-            let start = logits.len();
-            logits.resize(start + rows * vocab, 0.0);
-            let index = output_index(program, names::LOGITS);
-            engine.output_f32(program.id, index, &mut logits[start..])?;
-            match logits[start..].iter().position(|logit| !logit.is_finite()) {
+        let mut all = Vec::new();
+        self.run(runs, Want::Logits, |answer| {
+            let Answer::Logits(logits) = answer else { return Ok(()) };
+            let start = all.len();
+            all.extend_from_slice(&logits);
+            match logits.iter().position(|logit| !logit.is_finite()) {
                 Some(at) => Err(EngineError::Logits { row: (start + at) / vocab }),
                 None => Ok(()),
             }
         })?;
-        Ok(logits)
+        Ok(all)
     }
 
     /// Runs a batch and returns the most likely token of each output row, run after run.
     ///
     /// # Errors
     /// A sequence that is not open or stands twice, a token outside the vocabulary, an adapter that is not loaded, more
-    /// positions than the context has, too few free pages. Nothing has changed then.
+    /// positions than the context has, too few free pages, an output row without a logit that is a number. Nothing has
+    /// changed then.
     pub fn greedy(&mut self, runs: &[Run<'_>]) -> Result<Vec<u32>, EngineError> {
+        let vocab = self.model.hyper().vocab;
         let mut tokens = Vec::new();
-        self.run(runs, Want::Greedy, |engine, program, rows| {
-            let mut ids = vec![0f64; rows];
-            let index = output_index(program, names::GREEDY);
-            engine.output_f64(program.id, index, &mut ids)?;
-            tokens.extend(ids.into_iter().map(|id| id as u32));
+        self.run(runs, Want::Greedy, |answer| {
+            match answer {
+                Answer::Tokens(found) => tokens.extend(found),
+                Answer::Logits(logits) => {
+                    for row in logits.chunks_exact(vocab) {
+                        let token = most_likely(row);
+                        tokens.push(token.ok_or(EngineError::Logits { row: tokens.len() })?);
+                    }
+                }
+            }
             Ok(())
         })?;
         Ok(tokens)
@@ -241,7 +279,7 @@ impl Engine {
         &mut self,
         runs: &[Run<'_>],
         want: Want,
-        mut take: impl FnMut(&dyn Backend, &Program, usize) -> Result<(), EngineError>,
+        mut take: impl FnMut(Answer) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
         self.check(runs)?;
         let before: Vec<(usize, usize)> = runs
@@ -254,7 +292,7 @@ impl Engine {
         for run in runs {
             if let Some(sequence) = self.sequences.get_mut(&run.sequence.0) {
                 let missing = sequence.missing(run.tokens.len());
-                sequence.grow(&mut self.pools, missing);
+                sequence.grow(&mut self.cache, missing);
             }
         }
         let result = cuts(runs, want).into_iter().try_for_each(|cut| self.run_cut(&cut, want, &mut take));
@@ -262,7 +300,7 @@ impl Engine {
             for (run, (length, pages)) in runs.iter().zip(before) {
                 if let Some(sequence) = self.sequences.get_mut(&run.sequence.0) {
                     sequence.tokens.truncate(length);
-                    sequence.shrink(&mut self.pools, pages);
+                    sequence.shrink(&mut self.cache, pages);
                 }
             }
         }
@@ -280,9 +318,7 @@ impl Engine {
                 return Err(EngineError::SequenceTwice(run.sequence.0));
             }
             self.check_tokens(run.tokens)?;
-            if let Named::From(_, adapter) = run.named {
-                self.bank.index(adapter)?;
-            }
+            self.check_named(run.named)?;
             let (found, limit) =
                 (sequence.tokens.len().saturating_add(run.tokens.len()), self.options.context);
             if found > limit {
@@ -290,7 +326,8 @@ impl Engine {
             }
             pages += sequence.missing(run.tokens.len());
         }
-        let available = self.pools.iter().map(Pages::available).min().unwrap_or(usize::MAX);
+        let available =
+            (0..self.cache.groups()).map(|group| self.unreserved(group)).min().unwrap_or(usize::MAX);
         if pages > available {
             return Err(EngineError::Limit { what: "pages", found: pages, limit: available });
         }
@@ -309,24 +346,22 @@ impl Engine {
         &mut self,
         runs: &[Run<'_>],
         want: Want,
-        take: &mut impl FnMut(&dyn Backend, &Program, usize) -> Result<(), EngineError>,
+        take: &mut impl FnMut(Answer) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        let (arrays, request) = self.batch(runs, want)?;
-        if !self.programs.contains_key(&request) {
-            let graph = self.model.graph(&request)?;
-            let backend = self.backend.as_mut();
-            let program = Program::new(backend, &self.model, &mut self.residents, graph, Arena::Serving)?;
-            self.programs.insert(request.clone(), program);
+        let mut pieces = Vec::with_capacity(runs.len());
+        for run in runs {
+            let sequence = self.sequence(run.sequence)?;
+            let first_position = sequence.tokens.len();
+            let named = self.named_rows(run.named, first_position, run.tokens.len())?;
+            let head = match run.outputs {
+                Outputs::Nothing => Vec::new(),
+                Outputs::Last => vec![run.tokens.len() - 1],
+                Outputs::All => (0..run.tokens.len()).collect(),
+            };
+            pieces.push(Piece { tokens: run.tokens, first_position, tables: &sequence.tables, named, head });
         }
-        let program = &self.programs[&request];
-        let bank = &self.bank;
-        let site = |site: usize| {
-            let stores = bank.at(site)?;
-            Some(SiteBinding { a: stores.a, b: stores.b, table: &stores.table, scales: &stores.scales })
-        };
-        let bindings = program.bind(&arrays, site, |_| None)?;
-        self.backend.run(program.id, &bindings, &arrays.extents(bank.count()))?;
-        take(self.backend.as_ref(), program, arrays.head.len())?;
+        let arrays = serving_arrays(&pieces, self.model.groups().len());
+        take(self.execute(&arrays, want)?)?;
         for run in runs {
             if let Some(sequence) = self.sequences.get_mut(&run.sequence.0) {
                 sequence.tokens.extend_from_slice(run.tokens);
@@ -335,41 +370,26 @@ impl Engine {
         Ok(())
     }
 
-    /// The arrays of a cut that fits a batch, and the request that it fits.
-    fn batch(&self, runs: &[Run<'_>], want: Want) -> Result<(Arrays, Request), EngineError> {
-        let mut pieces = Vec::with_capacity(runs.len());
-        for run in runs {
-            let sequence = self.sequence(run.sequence)?;
-            let first_position = sequence.tokens.len();
-            let named = match run.named {
-                Named::Nothing => vec![-1; run.tokens.len()],
-                Named::From(position, adapter) => {
-                    let index = self.bank.index(adapter)?;
-                    let row = |row: usize| if first_position + row >= position { index } else { -1 };
-                    (0..run.tokens.len()).map(row).collect()
-                }
-            };
-            let head = match run.outputs {
-                Outputs::Nothing => Vec::new(),
-                Outputs::Last => vec![run.tokens.len() - 1],
-                Outputs::All => (0..run.tokens.len()).collect(),
-            };
-            let tables = &sequence.tables;
-            pieces.push(Piece { tokens: run.tokens, first_position, tables, named, head });
-        }
-        let mut arrays = assemble(&pieces, self.model.groups().len());
-        for run in runs {
-            let sequence = self.sequence(run.sequence)?;
-            let first = sequence.tokens.len();
-            for (group, cells) in arrays.cells.iter_mut().enumerate() {
-                cells
-                    .extend((first..first + run.tokens.len()).map(|position| sequence.cell(group, position)));
+    /// Index in the bank's tables of the adapter that each of `rows` rows from a position on names, or -1.
+    pub(crate) fn named_rows(
+        &self,
+        named: Named,
+        first_position: usize,
+        rows: usize,
+    ) -> Result<Vec<i32>, EngineError> {
+        match named {
+            Named::Nothing => Ok(vec![-1; rows]),
+            Named::From(position, adapter) => {
+                let index = self.bank.index(adapter)?;
+                let row = |row: usize| if first_position + row >= position { index } else { -1 };
+                Ok((0..rows).map(row).collect())
             }
         }
-        let rows = capacity(arrays.tokens.len(), arrays.head.len());
-        let (sites, rank_rows) = (self.bank.sites(), self.bank.rank_rows());
-        let request = serving_request(&self.model, &self.options, want, rows, sites, rank_rows);
-        Ok((arrays, request))
+    }
+
+    /// Pages of a group that no job is promised.
+    pub(crate) fn unreserved(&self, group: usize) -> usize {
+        self.cache.available(group).saturating_sub(self.jobs.reserved(group))
     }
 }
 

@@ -15,6 +15,15 @@ pub enum EngineError {
     /// An adapter that is not loaded.
     #[error("adapter {0}: not loaded")]
     Adapter(u32),
+    /// An adapter in training that is not known.
+    #[error("adapter in training {0}: not known")]
+    Live(u32),
+    /// An adapter in training that has a lesson.
+    #[error("adapter in training {adapter}: a lesson waits or runs")]
+    Busy {
+        /// Its handle.
+        adapter: u32,
+    },
     /// A token outside the vocabulary.
     #[error("token {token} at index {index}: the vocabulary has {vocab}")]
     Token {
@@ -116,8 +125,8 @@ impl EngineError {
     /// What kind of error this is.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            EngineError::Sequence(_) | EngineError::Adapter(_) => ErrorKind::Missing,
-            EngineError::SequenceTwice(_) => ErrorKind::Conflict,
+            EngineError::Sequence(_) | EngineError::Adapter(_) | EngineError::Live(_) => ErrorKind::Missing,
+            EngineError::SequenceTwice(_) | EngineError::Busy { .. } => ErrorKind::Conflict,
             EngineError::Token { .. }
             | EngineError::Empty { .. }
             | EngineError::Length { .. }
@@ -131,5 +140,15 @@ impl EngineError {
             EngineError::Backend(error) => error.kind(),
             EngineError::Graph(error) => error.kind(),
         }
+    }
+
+    /// The same error for each of several jobs that failed together.
+    pub(crate) fn shared(self) -> impl Fn() -> EngineError {
+        let common = match self {
+            EngineError::Backend(error) => error,
+            EngineError::Graph(error) => BackendError::Graph(error),
+            other => BackendError::Failed { what: format!("a batch ({other})") },
+        };
+        move || EngineError::Backend(common.clone())
     }
 }

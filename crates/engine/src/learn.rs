@@ -1,73 +1,34 @@
 //! Learning: one optimiser step of an adapter on labelled spans, all or nothing.
 //!
-//! A learner holds two generations of its matrices and moments. A step reads one and writes the other; swapping which is
-//! which is the commit. Sequences are only read: the context of a span is the constant pages of its sequence, and the
-//! span's own keys and values never leave the run.
+//! A step begins with the number of its labelled rows, sums gradients micro-batch after micro-batch, and ends with the
+//! update: [`Engine::begin`], [`Engine::accumulate`], [`Engine::update_at`]. [`Engine::learn`] is the three in one call.
+//! Sequences are only read: the context of a span is the constant pages of its sequence, and the span's own keys and values
+//! never leave the run.
 
 use std::collections::HashMap;
 
 use apprentice_graph::{Arena, Bound, Extents, Graph, ProgramId, StoreId};
-use apprentice_models::{Adapter, AdapterRows, Pair, Request, names};
+use apprentice_models::{Adapter, Pair, Request, names};
 
-use crate::assemble::{Arrays, Piece, assemble};
+use crate::assemble::Arrays;
 use crate::bank::check_pairs;
 use crate::engine::{Engine, output_index};
 use crate::error::EngineError;
-use crate::options::{LEARN_ROWS_MAX, LOGITS_BYTES_MAX};
-use crate::program::{Program, SiteBinding};
+use crate::learner::{Generation, Matrix, PairShape, Sums, store_names};
+use crate::program::Program;
 use crate::request::{StepCounts, learning_request};
-use crate::sequence::SequenceId;
 use crate::update::{
-    LIMIT, NEXT_SQUARES, SCALARS, SQUARES, Trained, UpdateNames, gradient, gradient_graph, trained,
-    update_graph,
+    LIMIT, NEXT_SQUARES, SCALARS, SQUARES, Trained, gradient, gradient_graph, trained, update_graph,
 };
 
-/// Settings of AdamW and clipping. Defaults are PyTorch's, with a learning rate that LoRA takes.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct LearnerOptions {
-    /// Learning rate.
-    pub learning_rate: f64,
-    /// Decay rates of the moments.
-    pub betas: (f64, f64),
-    /// Added to the root of the second moment.
-    pub eps: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Norm that gradients are clipped to; `None`: not clipped.
-    pub clip_norm: Option<f64>,
-}
+pub use crate::learner::{Learner, LearnerOptions};
+pub use crate::spans::{MicroBatch, Span};
 
-impl Default for LearnerOptions {
-    fn default() -> LearnerOptions {
-        LearnerOptions {
-            learning_rate: 2e-3,
-            betas: (0.9, 0.999),
-            eps: 1e-8,
-            weight_decay: 0.01,
-            clip_norm: Some(1.0),
-        }
-    }
-}
-
-/// Rows to learn from: consecutive positions of one sequence, all of them on the adapter in training.
-#[derive(Clone, Copy, Debug)]
-pub struct Span<'a> {
-    /// The sequence whose pages hold every position before `first_position`, as served; `None` where there are none.
-    pub context: Option<SequenceId>,
-    /// Position of the first row. For a reply in positions `[p0, p1)` that is `p0 - 1`.
-    pub first_position: usize,
-    /// Token of each row.
-    pub tokens: &'a [u32],
-    /// The token that each row should predict, or -1.
-    pub labels: &'a [i32],
-    /// Weight of each row; `None`: 1.
-    pub weights: Option<&'a [f32]>,
-}
-
-/// What one gradient gave.
+/// What the gradients summed so far say.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Gradients {
-    /// Mean loss over the labelled rows, in nats.
+    /// Weighted losses of the labelled rows divided by the labelled rows of the step, in nats: their mean once all rows
+    /// are summed.
     pub loss: f64,
     /// Norm of all gradients, before clipping.
     pub norm: f64,
@@ -75,56 +36,13 @@ pub struct Gradients {
     pub labelled: usize,
 }
 
-/// An adapter in training.
-pub struct Learner {
-    pairs: Vec<PairShape>,
-    rows: AdapterRows,
-    rank_rows: usize,
-    matrices: Vec<Trained>,
-    /// Stores of each matrix, in the order of `matrices`.
-    stores: Vec<Matrix>,
-    /// What every store is called in the graphs: the matrix that it belongs to and which of its stores it is.
-    names: HashMap<String, (usize, Part)>,
-    current: usize,
-    programs: HashMap<Request, Program>,
-    update: (ProgramId, Graph),
-    tables: Vec<[i32; 2]>,
-    scales: Vec<[f32; 1]>,
-    options: LearnerOptions,
-    steps: u64,
-    powers: (f64, f64),
-    squares: Option<f64>,
-}
-
-struct PairShape {
-    site: usize,
-    rank: usize,
-    scale: f32,
-}
-
-/// Stores of one trained matrix.
-struct Matrix {
-    gradient: StoreId,
-    generations: [Generation; 2],
-}
-
-/// Which store of a matrix.
-#[derive(Clone, Copy)]
-enum Part {
-    Parameter,
-    Gradient,
-    Moment,
-    Square,
-    Next,
-    NextMoment,
-    NextSquare,
-}
-
-#[derive(Clone, Copy)]
-struct Generation {
-    parameter: StoreId,
-    moment: StoreId,
-    square: StoreId,
+/// Losses without gradients.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Losses {
+    /// Sum of weight times loss over the labelled rows, in nats.
+    pub sum: f64,
+    /// Labelled rows.
+    pub labelled: usize,
 }
 
 impl Engine {
@@ -160,12 +78,14 @@ impl Engine {
             stores,
             names,
             current: 0,
+            summed: 0,
             programs: HashMap::new(),
+            judges: HashMap::new(),
             update,
             options,
             steps: 0,
             powers: (1.0, 1.0),
-            squares: None,
+            sums: None,
         })
     }
 
@@ -185,12 +105,12 @@ impl Engine {
                 made.push(store);
                 Ok::<_, EngineError>(store)
             };
-            let gradient = store()?;
+            let gradients = [store()?, store()?];
             let mut generation = || {
                 Ok::<_, EngineError>(Generation { parameter: store()?, moment: store()?, square: store()? })
             };
             let generations = [generation()?, generation()?];
-            stores.push(Matrix { gradient, generations });
+            stores.push(Matrix { gradients, generations });
         }
         let names = store_names(matrices);
         for pair in &adapter.pairs {
@@ -205,65 +125,93 @@ impl Engine {
 
     /// Gives back what a learner holds.
     pub fn end_learner(&mut self, learner: Learner) {
-        for matrix in learner.stores {
-            self.backend.release(matrix.gradient);
-            for generation in matrix.generations {
-                self.backend.release(generation.parameter);
-                self.backend.release(generation.moment);
-                self.backend.release(generation.square);
-            }
+        for store in learner.stores.iter().flat_map(Matrix::all) {
+            self.backend.release(store);
         }
-        for program in learner.programs.into_values() {
+        for program in learner.programs.into_values().chain(learner.judges.into_values()) {
             self.backend.discard(program.id);
         }
         self.backend.discard(learner.update.0);
     }
 
+    /// Begins a step whose spans have `labelled` labelled rows in all: the denominator of its mean. Gradients of an earlier
+    /// step are forgotten.
+    ///
+    /// # Errors
+    /// No labelled rows; those of the backend.
+    pub fn begin(&mut self, learner: &mut Learner, labelled: usize) -> Result<(), EngineError> {
+        if labelled == 0 {
+            return Err(EngineError::Empty { what: "labels" });
+        }
+        learner.sums = None;
+        let mut zeros = Vec::new();
+        for (matrix, stores) in learner.matrices.iter().zip(&learner.stores) {
+            zeros.resize(matrix.ty.shape.count().unwrap_or(0), 0.0);
+            self.backend.write(stores.gradients[learner.summed], 0, &zeros)?;
+        }
+        learner.sums = Some(Sums { expected: labelled, labelled: 0, loss: 0.0, squares: 0.0 });
+        Ok(())
+    }
+
+    /// Adds loss and gradients of spans to the sums of the step that was begun. Whether a step's spans come in one call or
+    /// in several makes no difference to a byte.
+    ///
+    /// # Errors
+    /// As [`Engine::gradients`]; no step, or more labelled rows than it was begun with. A loss or gradient that is not
+    /// finite ends the step.
+    pub fn accumulate(&mut self, learner: &mut Learner, spans: &[Span<'_>]) -> Result<Gradients, EngineError> {
+        let labelled = self.check_spans(spans)?;
+        let sums = learner.sums.ok_or(EngineError::Empty { what: "step to learn in" })?;
+        let found = sums.labelled + labelled;
+        if found > sums.expected {
+            let (what, expected) = ("labelled rows", sums.expected);
+            return Err(EngineError::Length { what, expected, of: "the step", found });
+        }
+        let mut gradients = sums.gradients();
+        for cut in self.micro_batches(spans, MicroBatch::default()) {
+            let spans = &spans[cut];
+            if spans.iter().any(|span| span.labelled() > 0) {
+                let ready = self.prepare(learner, spans)?;
+                self.run_prepared(learner, &ready)?;
+                gradients = self.take_sums(learner, &ready)?;
+            }
+        }
+        Ok(gradients)
+    }
+
     /// Loss and gradients of the spans: the gradients stay with the learner until the next call.
     ///
     /// # Errors
-    /// Spans that do not fit their sequences or hold no label, labels outside the vocabulary, too many rows; a loss or
-    /// gradient that is not finite, by the name of the first such tensor.
+    /// Spans that do not fit their sequences or hold no label, labels outside the vocabulary, too many rows in one span; a
+    /// loss or gradient that is not finite, by the name of the first such tensor.
     pub fn gradients(&mut self, learner: &mut Learner, spans: &[Span<'_>]) -> Result<Gradients, EngineError> {
-        self.check_spans(spans)?;
-        let (arrays, weights, denominator) = self.learning_arrays(spans)?;
-        let request = self.learning_request(learner, &arrays);
-        if !learner.programs.contains_key(&request) {
-            let graph = gradient_graph(&self.model, &request)?;
-            let backend = self.backend.as_mut();
-            let program = Program::new(backend, &self.model, &mut self.residents, graph, Arena::Learning)?;
-            learner.programs.insert(request.clone(), program);
-        }
-        learner.squares = None; // from here on the stores may hold other gradients
-        let program = &learner.programs[&request];
-        let bindings = program.bind(
-            &arrays,
-            |site| learner.site(&self.model.sites()[site].name, site),
-            |name| learner.store(name),
-        )?;
-        self.backend.run(program.id, &bindings, &arrays.extents(1))?;
-        let mut losses = vec![0f64; arrays.head.len()];
-        self.backend.output_f64(program.id, output_index(program, names::LOSS), &mut losses)?;
-        let mut squares = [0f64];
-        self.backend.output_f64(program.id, output_index(program, SQUARES), &mut squares)?;
-        let loss = weighted_loss(&losses, &weights, &arrays.labelled_blocks) / denominator;
-        if !loss.is_finite() {
-            return Err(EngineError::NotFinite { tensor: "loss".to_owned() });
-        }
-        if !squares[0].is_finite() {
-            return Err(EngineError::NotFinite { tensor: self.first_not_finite(learner)? });
-        }
-        learner.squares = Some(squares[0]);
-        Ok(Gradients { loss, norm: squares[0].sqrt(), labelled: losses.len() })
+        let labelled = self.check_spans(spans)?;
+        self.begin(learner, labelled)?;
+        self.accumulate(learner, spans)
     }
 
-    /// Takes the optimiser step of the last [`Engine::gradients`].
+    /// Takes the optimiser step of the gradients summed, at the learner's own rate.
     ///
     /// # Errors
-    /// No gradients since the last step; settings or a next generation that are not finite: it is not taken then.
+    /// As [`Engine::update_at`].
     pub fn update(&mut self, learner: &mut Learner) -> Result<(), EngineError> {
-        let squares = [learner.squares.ok_or(EngineError::Empty { what: "gradients" })?];
-        let options = learner.options;
+        self.update_at(learner, learner.options.learning_rate)
+    }
+
+    /// Takes the optimiser step of the gradients summed.
+    ///
+    /// # Errors
+    /// No gradients since the last step, or not those of all its rows; settings or a next generation that are not finite:
+    /// it is not taken then.
+    pub fn update_at(&mut self, learner: &mut Learner, learning_rate: f64) -> Result<(), EngineError> {
+        let sums =
+            learner.sums.filter(|sums| sums.labelled > 0).ok_or(EngineError::Empty { what: "gradients" })?;
+        if sums.labelled != sums.expected {
+            let (expected, found) = (sums.expected, sums.labelled);
+            return Err(EngineError::Length { what: "labelled rows", expected, of: "the step", found });
+        }
+        let squares = [sums.squares];
+        let options = LearnerOptions { learning_rate, ..learner.options };
         let powers = (learner.powers.0 * options.betas.0, learner.powers.1 * options.betas.1);
         let scalars = scalars(&options, powers);
         if let Some(scalar) = scalars.iter().find(|scalar| !scalar.is_finite()) {
@@ -292,7 +240,7 @@ impl Engine {
         learner.current = 1 - learner.current;
         learner.powers = powers;
         learner.steps += 1;
-        learner.squares = None;
+        learner.sums = None;
         Ok(())
     }
 
@@ -303,15 +251,46 @@ impl Engine {
         Ok(gradients)
     }
 
+    /// Losses of spans under the adapter as it stands. Sums of gradients stay as they are.
+    ///
+    /// # Errors
+    /// As [`Engine::gradients`].
+    pub fn losses(&mut self, learner: &mut Learner, spans: &[Span<'_>]) -> Result<Losses, EngineError> {
+        let labelled = self.check_spans(spans)?;
+        let mut sum = 0.0;
+        for cut in self.micro_batches(spans, MicroBatch::default()) {
+            let spans = &spans[cut];
+            if spans.iter().all(|span| span.labelled() == 0) {
+                continue;
+            }
+            let (arrays, weights) = self.learning_arrays(spans, labelled as f64)?;
+            let wanted = self.learning_request(learner, &arrays);
+            let request = fitting(&learner.judges, &wanted).unwrap_or(wanted);
+            if !learner.judges.contains_key(&request) {
+                let graph = self.model.graph(&request)?;
+                let program = self.compile_learning(graph)?;
+                learner.judges.insert(request.clone(), program);
+            }
+            let program = &learner.judges[&request];
+            self.run_learning(learner, program, &arrays)?;
+            let losses = self.read_losses(program, &arrays)?;
+            sum = weighted_loss(sum, &losses, &weights, &arrays.labelled_blocks);
+            if !f64::is_finite(sum) {
+                return Err(EngineError::NotFinite { tensor: "loss".to_owned() });
+            }
+        }
+        Ok(Losses { sum, labelled })
+    }
+
     /// The adapter as it stands after the steps taken.
     pub fn learnt(&self, learner: &Learner) -> Result<Adapter, EngineError> {
         let pairs = self.read_pairs(learner, |matrix| matrix.generations[learner.current].parameter)?;
         Ok(Adapter { pairs, rows: learner.rows.clone() })
     }
 
-    /// The gradients of the last [`Engine::gradients`], before clipping, in the shape of an adapter.
+    /// The gradients summed, before clipping, in the shape of an adapter.
     pub fn read_gradients(&self, learner: &Learner) -> Result<Vec<Pair>, EngineError> {
-        self.read_pairs(learner, |matrix| matrix.gradient)
+        self.read_pairs(learner, |matrix| matrix.gradients[learner.summed])
     }
 
     fn read_pairs(
@@ -332,102 +311,84 @@ impl Engine {
         });
         pairs.collect()
     }
+}
 
-    fn check_spans(&self, spans: &[Span<'_>]) -> Result<(), EngineError> {
-        if spans.is_empty() {
-            return Err(EngineError::Empty { what: "spans" });
+/// A micro-batch whose program is compiled.
+pub(crate) struct Prepared {
+    request: Request,
+    arrays: Arrays,
+    weights: Vec<f64>,
+}
+
+/// A micro-batch in three acts, between which others may run.
+impl Engine {
+    /// Puts its arrays together and compiles its program, where no larger one is there.
+    pub(crate) fn prepare(
+        &mut self,
+        learner: &mut Learner,
+        spans: &[Span<'_>],
+    ) -> Result<Prepared, EngineError> {
+        let sums = learner.sums.ok_or(EngineError::Empty { what: "step to learn in" })?;
+        let (arrays, weights) = self.learning_arrays(spans, sums.expected as f64)?;
+        let wanted = self.learning_request(learner, &arrays);
+        let request = fitting(&learner.programs, &wanted).unwrap_or(wanted);
+        if !learner.programs.contains_key(&request) {
+            let graph = gradient_graph(&self.model, &request)?;
+            let program = self.compile_learning(graph)?;
+            learner.programs.insert(request.clone(), program);
         }
-        let vocab = self.model.hyper().vocab;
-        let (mut rows, mut labelled) = (0usize, 0);
-        for span in spans {
-            let position = span.first_position;
-            let lengths = [("labels", Some(span.labels.len())), ("weights", span.weights.map(<[f32]>::len))];
-            for (what, found) in lengths {
-                if let Some(found) = found.filter(|found| *found != span.tokens.len()) {
-                    return Err(EngineError::Length {
-                        what,
-                        expected: span.tokens.len(),
-                        of: "tokens",
-                        found,
-                    });
-                }
-            }
-            if span.tokens.is_empty() {
-                return Err(EngineError::Span { position, reason: "it has no rows" });
-            }
-            self.check_tokens(span.tokens)?;
-            let held =
-                span.context.map_or(Ok(0), |id| self.sequence(id).map(|sequence| sequence.tokens.len()))?;
-            if position > held {
-                return Err(EngineError::Span {
-                    position,
-                    reason: "its context is not in the sequence's pages",
-                });
-            }
-            let (found, limit) = (position.saturating_add(span.tokens.len()), self.options.context);
-            if found > limit {
-                return Err(EngineError::Context { found, limit });
-            }
-            for (index, label) in span.labels.iter().enumerate() {
-                if *label < -1 || usize::try_from(*label).is_ok_and(|label| label >= vocab) {
-                    return Err(EngineError::Token { token: i64::from(*label), index, vocab });
-                }
-            }
-            if let Some(index) = span.weights.and_then(|weights| weights.iter().position(|w| !w.is_finite()))
-            {
-                return Err(EngineError::NotFinite { tensor: format!("weight of row {index}") });
-            }
-            rows += span.tokens.len();
-            labelled += span.labels.iter().filter(|label| **label >= 0).count();
-        }
-        if labelled == 0 {
-            return Err(EngineError::Empty { what: "labels" });
-        }
-        let logits = labelled.saturating_mul(vocab).saturating_mul(size_of::<f32>());
-        if logits > LOGITS_BYTES_MAX {
-            return Err(EngineError::Limit {
-                what: "bytes of logits",
-                found: logits,
-                limit: LOGITS_BYTES_MAX,
-            });
-        }
-        if rows > LEARN_ROWS_MAX {
-            return Err(EngineError::Limit {
-                what: "rows of a learning step",
-                found: rows,
-                limit: LEARN_ROWS_MAX,
-            });
-        }
-        Ok(())
+        Ok(Prepared { request, arrays, weights })
     }
 
-    /// The arrays of the spans, the weight of each labelled row, and the denominator of the mean.
-    fn learning_arrays(&self, spans: &[Span<'_>]) -> Result<(Arrays, Vec<f64>, f64), EngineError> {
-        let mut pieces = Vec::with_capacity(spans.len());
-        let (mut labels, mut weights) = (Vec::new(), Vec::new());
-        for span in spans {
-            let head: Vec<usize> = (0..span.labels.len()).filter(|row| span.labels[*row] >= 0).collect();
-            labels.extend(head.iter().map(|row| span.labels[*row]));
-            weights
-                .extend(head.iter().map(|row| span.weights.map_or(1.0, |weights| f64::from(weights[*row]))));
-            let tables = match span.context {
-                Some(id) => self.sequence(id)?.tables.as_slice(),
-                None => &[],
-            };
-            let named = vec![0; span.tokens.len()];
-            pieces.push(Piece {
-                tokens: span.tokens,
-                first_position: span.first_position,
-                tables,
-                named,
-                head,
-            });
+    /// Runs it: reads the sums so far and writes the next ones.
+    pub(crate) fn run_prepared(&mut self, learner: &Learner, ready: &Prepared) -> Result<(), EngineError> {
+        self.run_learning(learner, &learner.programs[&ready.request], &ready.arrays)
+    }
+
+    /// Takes what the run gave, if all of it is finite.
+    pub(crate) fn take_sums(
+        &mut self,
+        learner: &mut Learner,
+        ready: &Prepared,
+    ) -> Result<Gradients, EngineError> {
+        // A step whose sums are not taken is over.
+        let sums = learner.sums.take().ok_or(EngineError::Empty { what: "step to learn in" })?;
+        let program = &learner.programs[&ready.request];
+        let losses = self.read_losses(program, &ready.arrays)?;
+        let mut squares = [0f64];
+        self.backend.output_f64(program.id, output_index(program, SQUARES), &mut squares)?;
+        let loss = weighted_loss(sums.loss, &losses, &ready.weights, &ready.arrays.labelled_blocks);
+        if !loss.is_finite() {
+            return Err(EngineError::NotFinite { tensor: "loss".to_owned() });
         }
-        let mut arrays = assemble(&pieces, self.model.groups().len());
-        let denominator = weights.len() as f64;
-        arrays.labels = labels;
-        arrays.factors = weights.iter().map(|weight| (weight / denominator) as f32).collect();
-        Ok((arrays, weights, denominator))
+        if !squares[0].is_finite() {
+            return Err(EngineError::NotFinite { tensor: self.first_not_finite(learner)? });
+        }
+        learner.summed = 1 - learner.summed;
+        let sums = Sums { labelled: sums.labelled + losses.len(), loss, squares: squares[0], ..sums };
+        learner.sums = Some(sums);
+        Ok(sums.gradients())
+    }
+
+    fn compile_learning(&mut self, graph: Graph) -> Result<Program, EngineError> {
+        Program::new(self.backend.as_mut(), &self.model, &mut self.residents, graph, Arena::Learning)
+    }
+
+    fn run_learning(
+        &mut self,
+        learner: &Learner,
+        program: &Program,
+        arrays: &Arrays,
+    ) -> Result<(), EngineError> {
+        let site = |site: usize| learner.site(&self.model.sites()[site].name, site);
+        let bindings = program.bind(arrays, site, |name| learner.store(name))?;
+        Ok(self.backend.run(program.id, &bindings, &arrays.extents(1))?)
+    }
+
+    fn read_losses(&self, program: &Program, arrays: &Arrays) -> Result<Vec<f64>, EngineError> {
+        let mut losses = vec![0f64; arrays.head.len()];
+        self.backend.output_f64(program.id, output_index(program, names::LOSS), &mut losses)?;
+        Ok(losses)
     }
 
     fn learning_request(&self, learner: &Learner, arrays: &Arrays) -> Request {
@@ -444,7 +405,7 @@ impl Engine {
     fn first_not_finite(&self, learner: &Learner) -> Result<String, EngineError> {
         for (matrix, stores) in learner.matrices.iter().zip(&learner.stores) {
             let mut values = vec![0.0; matrix.ty.shape.count().unwrap_or(0)];
-            self.backend.read(stores.gradient, 0, &mut values)?;
+            self.backend.read(stores.gradients[1 - learner.summed], 0, &mut values)?;
             if values.iter().any(|value| !value.is_finite()) {
                 return Ok(gradient(&matrix.name));
             }
@@ -453,54 +414,31 @@ impl Engine {
     }
 }
 
-impl Learner {
-    /// Optimiser steps taken.
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    fn site(&self, name: &str, site: usize) -> Option<SiteBinding<'_>> {
-        let index = self.pairs.iter().position(|pair| pair.site == site)?;
-        Some(SiteBinding {
-            a: self.store(&names::adapter_a(name))?,
-            b: self.store(&names::adapter_b(name))?,
-            table: &self.tables[index],
-            scales: &self.scales[index],
-        })
-    }
-
-    /// The store behind a name of the learner's graphs.
-    fn store(&self, name: &str) -> Option<StoreId> {
-        let (matrix, part) = *self.names.get(name)?;
-        let stores = &self.stores[matrix];
-        let (now, next) = (stores.generations[self.current], stores.generations[1 - self.current]);
-        Some(match part {
-            Part::Gradient => stores.gradient,
-            Part::Parameter => now.parameter,
-            Part::Moment => now.moment,
-            Part::Square => now.square,
-            Part::Next => next.parameter,
-            Part::NextMoment => next.moment,
-            Part::NextSquare => next.square,
-        })
+impl Sums {
+    fn gradients(&self) -> Gradients {
+        let loss = self.loss / self.expected as f64;
+        Gradients { loss, norm: self.squares.sqrt(), labelled: self.labelled }
     }
 }
 
-fn store_names(matrices: &[Trained]) -> HashMap<String, (usize, Part)> {
-    let names = matrices.iter().enumerate().flat_map(|(index, matrix)| {
-        let at = UpdateNames::new(&matrix.name);
-        [
-            (matrix.name.clone(), Part::Parameter),
-            (gradient(&matrix.name), Part::Gradient),
-            (at.moment, Part::Moment),
-            (at.square, Part::Square),
-            (at.next, Part::Next),
-            (at.next_moment, Part::NextMoment),
-            (at.next_square, Part::NextSquare),
-        ]
-        .map(|(name, part)| (name, (index, part)))
-    });
-    names.collect()
+/// The smallest request with a program that has room for `wanted`: what a program is made for is a capacity, and no byte
+/// depends on it.
+fn fitting(programs: &HashMap<Request, Program>, wanted: &Request) -> Option<Request> {
+    let room = |request: &&Request| {
+        request.rows >= wanted.rows
+            && request.head_rows >= wanted.head_rows
+            && request.sequences >= wanted.sequences
+            && request.page_entries >= wanted.page_entries
+            && **request == Request {
+                rows: request.rows,
+                head_rows: request.head_rows,
+                sequences: request.sequences,
+                page_entries: request.page_entries,
+                ..wanted.clone()
+            }
+    };
+    let size = |request: &&Request| (request.rows, request.head_rows, request.sequences, request.page_entries);
+    programs.keys().filter(room).min_by_key(size).cloned()
 }
 
 /// What AdamW takes, computed in float64 and rounded once; `powers` are `b1^t` and `b2^t`.
@@ -519,11 +457,12 @@ fn scalars(options: &LearnerOptions, powers: (f64, f64)) -> [f32; 8] {
     .map(|scalar| scalar as f32)
 }
 
-/// The sum of weight times loss in float64: a chain a block of labelled rows, blocks in the order of their table.
-fn weighted_loss(losses: &[f64], weights: &[f64], blocks: &[i32]) -> f64 {
+/// The sum of weight times loss in float64, onto the sum so far: a chain a block of labelled rows, blocks in the order of
+/// their table.
+fn weighted_loss(so_far: f64, losses: &[f64], weights: &[f64], blocks: &[i32]) -> f64 {
     let block = |entry: &[i32]| {
         let (first, rows) = (entry[0] as usize, entry[1] as usize);
         (first..first + rows).fold(0.0, |sum, row| sum + weights[row] * losses[row])
     };
-    blocks.chunks_exact(2).fold(0.0, |total, entry| total + block(entry))
+    blocks.chunks_exact(2).fold(so_far, |total, entry| total + block(entry))
 }

@@ -24,7 +24,7 @@ pub(crate) const LEARN_ROWS_MAX: usize = 4096;
 /// What an engine is made for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Element of pages: float32 or float16.
+    /// Element of pages: float32, float16 or q8_0.
     pub cache: Element,
     /// Positions that a sequence may have.
     pub context: usize,

@@ -158,9 +158,21 @@ impl Sampling {
     }
 }
 
-/// The larger logit first, then the lower id; NaN last.
+/// The largest of a row's logits: the lowest id among equals (+0 and -0 are equal), never a NaN; `None` where nothing is a
+/// number. What the op `argmax` answers, but for rows of NaN alone.
+pub(crate) fn most_likely(logits: &[f32]) -> Option<u32> {
+    let mut best: Option<(f32, u32)> = None;
+    for (logit, token) in logits.iter().zip(0..) {
+        if !logit.is_nan() && best.is_none_or(|(largest, _)| *logit > largest) {
+            best = Some((*logit, token));
+        }
+    }
+    best.map(|(_, token)| token)
+}
+
+/// The larger logit first, then the lower id, +0 and -0 being equal; NaN last.
 fn descending(a: &(f64, u32), b: &(f64, u32)) -> Ordering {
-    let number = |logit: f64| if logit.is_nan() { f64::NEG_INFINITY } else { logit };
+    let number = |logit: f64| if logit.is_nan() { f64::NEG_INFINITY } else { logit + 0.0 };
     number(b.0).total_cmp(&number(a.0)).then(a.1.cmp(&b.1))
 }
 
@@ -230,6 +242,10 @@ mod tests {
         assert_eq!(greedy.choose(&LOGITS, &[]), 1);
         assert_eq!(greedy.choose(&[f32::NAN, -5.0, f32::NAN], &[]), 1);
         assert_eq!(greedy.choose(&[0.0, f32::INFINITY], &[]), 1);
+        assert_eq!(greedy.choose(&[-0.0, 0.0], &[]), 0);
+        assert_eq!(most_likely(&[f32::NAN, -0.0, 0.0, -1.0]), Some(1));
+        assert_eq!(most_likely(&[f32::NEG_INFINITY, f32::NEG_INFINITY]), Some(0));
+        assert_eq!(most_likely(&[f32::NAN, f32::NAN]), None);
     }
 
     #[test]

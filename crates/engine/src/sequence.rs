@@ -1,7 +1,7 @@
 //! A sequence: its tokens and, for each layer group, the table of its pages.
 
 use crate::options::PAGE_POSITIONS;
-use crate::pages::Pages;
+use crate::prefix::Cache;
 
 /// Handle of an open sequence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -27,17 +27,17 @@ impl Sequence {
     }
 
     /// Takes `pages` more pages of every group. The caller has seen that they are there.
-    pub(crate) fn grow(&mut self, pools: &mut [Pages], pages: usize) {
-        for (table, pool) in self.tables.iter_mut().zip(pools) {
-            table.extend((0..pages).map_while(|_| pool.take()));
+    pub(crate) fn grow(&mut self, cache: &mut Cache, pages: usize) {
+        for (group, table) in self.tables.iter_mut().enumerate() {
+            table.extend((0..pages).map_while(|_| cache.take(group)));
         }
     }
 
     /// Gives back all pages past the first `keep`.
-    pub(crate) fn shrink(&mut self, pools: &mut [Pages], keep: usize) {
-        for (table, pool) in self.tables.iter_mut().zip(pools) {
+    pub(crate) fn shrink(&mut self, cache: &mut Cache, keep: usize) {
+        for (group, table) in self.tables.iter_mut().enumerate() {
             for page in table.drain(keep.min(table.len())..).rev() {
-                pool.give(page);
+                cache.give(group, page);
             }
         }
     }

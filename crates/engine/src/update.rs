@@ -1,11 +1,11 @@
 //! The graphs of a learning step: gradients with the square of their norm, and the clipped AdamW update.
 
-use apprentice_graph::{Builder, Graph, GraphError, Type, differentiate, ops, prune};
+use apprentice_graph::{Builder, Graph, GraphError, Target, Type, differentiate_onto, ops, prune};
 use apprentice_models::{Model, Request, names};
 
 use crate::error::EngineError;
 
-/// Output of the gradient program: float64 `[1]`, the sum of squares of all gradients.
+/// Output of the gradient program: float64 `[1]`, the sum of squares of all gradients summed.
 pub(crate) const SQUARES: &str = "squares";
 /// Output of the update program: float64 `[1]`, the sum of squares of the next generation; not finite where it is not.
 pub(crate) const NEXT_SQUARES: &str = "next_squares";
@@ -38,28 +38,41 @@ pub(crate) fn trained(model: &Model, sites: &[usize], rank_rows: usize) -> Vec<T
     all
 }
 
-/// Store of a gradient.
+/// Store of the sum so far of a gradient.
 pub(crate) fn gradient(name: &str) -> String {
     format!("{name}.gradient")
 }
 
-/// Losses of the labelled rows, the gradient of every trained matrix into its store, and the square of their norm.
+/// Store of the same with a micro-batch added.
+pub(crate) fn next_gradient(name: &str) -> String {
+    format!("{name}.next_gradient")
+}
+
+/// Losses of the labelled rows; the gradient of every trained matrix, added to the sum so far, as the next sum; and the
+/// square of their norm.
 pub(crate) fn gradient_graph(model: &Model, request: &Request) -> Result<Graph, EngineError> {
-    let forward = model.graph(request)?;
+    let trained = trained(model, &request.sites, request.rank_rows);
+    let builder = Builder::reopen(model.graph(request)?);
+    for matrix in &trained {
+        builder.store(&gradient(&matrix.name), matrix.ty.clone());
+    }
+    let forward = builder.finish()?;
     let missing = |name: &str| GraphError::Unreached { target: name.to_owned() };
     let value = |name: &str| forward.binding(name).map(|binding| binding.value).ok_or_else(|| missing(name));
     let (_, loss) = forward.output(names::LOSS).ok_or_else(|| missing(names::LOSS))?;
     let seeds = [(loss, value(names::FACTORS)?)];
-    let trained = trained(model, &request.sites, request.rank_rows);
-    let targets = trained.iter().map(|matrix| value(&matrix.name)).collect::<Result<Vec<_>, _>>()?;
-    let (graph, gradients) = differentiate(forward, &seeds, &targets)?;
+    let target = |matrix: &Trained| {
+        Ok(Target { value: value(&matrix.name)?, sum: Some(value(&gradient(&matrix.name))?) })
+    };
+    let targets = trained.iter().map(target).collect::<Result<Vec<_>, GraphError>>()?;
+    let (graph, gradients) = differentiate_onto(forward, &seeds, &targets)?;
     let builder = Builder::reopen(graph);
     builder.site("norm");
     let mut squares = builder.absent();
     for (matrix, gradient_of) in trained.iter().zip(gradients) {
-        let gradient_value = builder.value(gradient_of.gradient);
-        builder.effect(gradient_value, builder.store(&gradient(&matrix.name), matrix.ty.clone()), None);
-        [squares] = builder.push(ops::AddSquares {}, [gradient_value, squares]);
+        let sum = builder.value(gradient_of.gradient);
+        builder.effect(sum, builder.store(&next_gradient(&matrix.name), matrix.ty.clone()), None);
+        [squares] = builder.push(ops::AddSquares {}, [sum, squares]);
     }
     builder.output(SQUARES, squares);
     Ok(prune(&builder.finish()?))
