@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use apprentice_graph::{
     AnyOp, Arena, Backend, BackendError, BindingKind, Bound, Bytes, Element, Extents, Graph, Origin, Output,
@@ -12,9 +12,10 @@ use half::f16;
 
 use crate::error::CpuError;
 use crate::isa::Level;
+use crate::kernels::round_q8_0::{decode, encode, vector_bytes};
 use crate::lower::{Steps, supports};
 use crate::memory::{Buffer, Memory, Place, data_place};
-use crate::pool::{Outcome, Pool};
+use crate::pool::{Outcome, Pool, Stop};
 
 /// How a backend is set up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,8 +36,31 @@ pub struct Cpu {
     weights: Vec<HeldWeight>,
     stores: Vec<Option<Store>>,
     programs: Vec<Option<Program>>,
-    arenas: HashMap<Arena, Buffer>,
+    arenas: HashMap<Arena, HeldArena>,
     scratch: Vec<Mutex<Vec<f32>>>,
+    stop: Arc<AtomicBool>,
+}
+
+/// The memory of an arena, and whose values lie there.
+struct HeldArena {
+    buffer: Buffer,
+    last: Option<LastRun>,
+}
+
+/// The last run in an arena; there is none where the last one failed.
+#[derive(Clone, Copy)]
+struct LastRun {
+    program: ProgramId,
+    extents: Extents,
+    /// The first step that is not done; `None` after the last one.
+    next: Option<usize>,
+}
+
+impl HeldArena {
+    /// Where the run of `program` with `extents` stands, if it is in parts.
+    fn stands(&self, program: ProgramId, extents: &Extents) -> Option<usize> {
+        self.last.filter(|last| last.program == program && last.extents == *extents)?.next
+    }
 }
 
 struct HeldWeight {
@@ -59,7 +83,6 @@ struct Program {
     graph: Graph,
     plan: Plan,
     arena: Arena,
-    extents: Extents,
 }
 
 impl Cpu {
@@ -81,7 +104,14 @@ impl Cpu {
             programs: Vec::new(),
             arenas: HashMap::new(),
             scratch,
+            stop: Arc::default(),
         })
+    }
+
+    /// Runs look at `flag` between their steps, and end with [`BackendError::Stopped`] where it is set; it stays set
+    /// until whoever set it takes it back. A run that has begun to write stores is finished first.
+    pub fn stop_on(&mut self, flag: Arc<AtomicBool>) {
+        self.stop = flag;
     }
 
     /// The level in use.
@@ -146,17 +176,23 @@ impl Cpu {
         index: usize,
         count: usize,
     ) -> Result<(Element, &[u8]), BackendError> {
-        let program = self.program_at(program)?;
+        let id = program;
+        let program = self.program_at(id)?;
         let output =
             program.graph.outputs().get(index).ok_or(BackendError::Handle { what: "output", index })?;
         let ty = program.graph.ty(output.value);
-        let rows = ty.extent.map_or(ty.rows(), |extent| program.extents.get(extent));
-        let elements = rows * ty.row_count();
         let range = |expected: String, found: String| BackendError::Range {
             what: format!("output {:?}", output.name),
             expected,
             found,
         };
+        let arena = self.arenas.get(&program.arena);
+        let last =
+            arena.and_then(|arena| arena.last).filter(|last| last.program == id && last.next.is_none());
+        let last =
+            last.ok_or_else(|| range("a program that has just run".to_owned(), "another".to_owned()))?;
+        let rows = ty.extent.map_or(ty.rows(), |extent| last.extents.get(extent));
+        let elements = rows * ty.row_count();
         if elements != count {
             return Err(range(elements.to_string(), count.to_string()));
         }
@@ -164,8 +200,7 @@ impl Cpu {
         let offset = program.plan.offsets[root.index()];
         let offset = offset.ok_or_else(|| range("a value of a node".to_owned(), "a binding".to_owned()))?;
         let bytes = ty.element.bytes(elements).unwrap_or(0);
-        let arena = self.arenas.get(&program.arena).map_or(&[][..], Buffer::bytes);
-        let found = arena.get(offset..offset + bytes);
+        let found = arena.and_then(|arena| arena.buffer.bytes().get(offset..offset + bytes));
         Ok((ty.element, found.ok_or_else(|| range("a program that has run".to_owned(), "none".to_owned()))?))
     }
 }
@@ -212,9 +247,13 @@ impl Backend for Cpu {
     fn write(&mut self, store: StoreId, first: usize, values: &[f32]) -> Result<(), BackendError> {
         let range = self.store_at(store)?.cells(first, values.len())?;
         if let Some(store) = &mut self.stores[store.0 as usize] {
-            let element = store.ty.element;
+            let (element, width) = (store.ty.element, store.ty.width().max(1));
             let bytes = &mut store.buffer.bytes_mut()[range];
             match element {
+                Element::Q8_0 => {
+                    let vectors = bytes.chunks_mut(vector_bytes(width)).zip(values.chunks(width));
+                    vectors.for_each(|(bytes, vector)| encode(vector, bytes));
+                }
                 Element::F16 => {
                     for (slot, value) in bytes.as_chunks_mut::<2>().0.iter_mut().zip(values) {
                         *slot = f16::from_f32(*value).to_le_bytes();
@@ -234,6 +273,12 @@ impl Backend for Cpu {
         let store = self.store_at(store)?;
         let bytes = &store.buffer.bytes()[store.cells(first, into.len())?];
         match store.ty.element {
+            Element::Q8_0 => {
+                let width = store.ty.width().max(1);
+                for (bytes, vector) in bytes.chunks(vector_bytes(width)).zip(into.chunks_mut(width)) {
+                    decode(|step| f16::from_bits(step).to_f32(), bytes, vector);
+                }
+            }
             Element::F16 => {
                 for (value, slot) in into.iter_mut().zip(bytes.as_chunks::<2>().0) {
                     *value = f16::from_le_bytes(*slot).to_f32();
@@ -275,13 +320,13 @@ impl Backend for Cpu {
             let types = format!("{:?}, which is a binding", output.name);
             return Err(BackendError::Unsupported { backend: self.name(), op: "return", types });
         }
-        if self.arenas.get(&arena).is_none_or(|buffer| buffer.len() < plan.bytes) {
+        if self.arenas.get(&arena).is_none_or(|held| held.buffer.len() < plan.bytes) {
             let what = format!("arena of {arena:?}");
             let buffer = Buffer::zeroed(plan.bytes);
             let buffer = buffer.ok_or(BackendError::Memory { what, bytes: plan.bytes as u64 })?;
-            self.arenas.insert(arena, buffer);
+            self.arenas.insert(arena, HeldArena { buffer, last: None });
         }
-        let program = Program { graph: graph.clone(), plan, arena, extents: Extents::default() };
+        let program = Program { graph: graph.clone(), plan, arena };
         self.programs.push(Some(program));
         Ok(ProgramId(self.programs.len() as u32 - 1))
     }
@@ -292,24 +337,32 @@ impl Backend for Cpu {
         }
     }
 
-    fn run(
+    fn run_part(
         &mut self,
         program: ProgramId,
         bindings: &[Bound<'_>],
         extents: &Extents,
-    ) -> Result<(), BackendError> {
-        self.program_at(program)?.graph.check_bindings(bindings, extents, |bound| self.type_of(bound))?;
+        from: usize,
+        limit: u64,
+    ) -> Result<Option<usize>, BackendError> {
+        let held = self.program_at(program)?;
+        let stands = self.arenas.get(&held.arena).and_then(|arena| arena.stands(program, extents));
+        if from != 0 && stands != Some(from) {
+            return Err(BackendError::Part { expected: stands, found: from });
+        }
+        held.graph.check_bindings(bindings, extents, |bound| self.type_of(bound))?;
         check_cells(&self.program_at(program)?.graph, bindings)?;
         let places = self.places(bindings)?;
-        let slot = self.programs[program.0 as usize].as_mut();
-        let program = slot.ok_or(BackendError::Handle { what: "program", index: program.0 as usize })?;
-        let index = 0;
-        let arena =
-            self.arenas.get_mut(&program.arena).ok_or(BackendError::Handle { what: "arena", index })?;
-        if self.poison {
-            arena.poison();
+        let id = program;
+        let slot = self.programs[id.0 as usize].as_ref();
+        let program = slot.ok_or(BackendError::Handle { what: "program", index: id.0 as usize })?;
+        let held = self.arenas.get_mut(&program.arena);
+        let held = held.ok_or(BackendError::Handle { what: "arena", index: 0 })?;
+        held.last = None; // until this part is done
+        if self.poison && from == 0 {
+            held.buffer.poison();
         }
-        let bytes = arena.bytes_mut();
+        let bytes = held.buffer.bytes_mut();
         let arena = Place { start: bytes.as_mut_ptr(), bytes: bytes.len() };
         // SAFETY: the places lead to weights, stores and the arena of this backend, which `&mut self` holds exclusively
         // until the run is over, and to the caller's data, which is borrowed; weights and data are only read.
@@ -318,17 +371,20 @@ impl Backend for Cpu {
         for scratch in &self.scratch {
             scratch.lock().unwrap_or_else(PoisonError::into_inner).resize(steps.scratch(), 0.0);
         }
-        let stop = AtomicBool::new(false);
         let execute = |step: usize, unit: usize, worker: usize| {
             let mut scratch = self.scratch[worker].lock().unwrap_or_else(PoisonError::into_inner);
-            steps.execute(step, unit, &mut scratch);
+            steps.execute(from + step, unit, &mut scratch);
         };
-        let run = || self.pool.run(steps.units(), &execute, &stop);
+        let end = steps.end_of_part(from, limit);
+        // A store is not left half written: nobody stops once the first is being written.
+        let stop = Stop { flag: &self.stop, until: steps.first_effect().saturating_sub(from) };
+        let run = || self.pool.run(&steps.units()[from..end], &execute, stop);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
         match outcome {
             Ok(Outcome::Done) => {
-                program.extents = *extents;
-                Ok(())
+                let next = (end < steps.units().len()).then_some(end);
+                held.last = Some(LastRun { program: id, extents: *extents, next });
+                Ok(next)
             }
             Ok(Outcome::Stopped { .. }) => Err(BackendError::Stopped),
             Err(panic) => Err(BackendError::Failed { what: panic_text(panic.as_ref()) }),
@@ -355,7 +411,7 @@ impl Backend for Cpu {
         Resident {
             weights: self.weights.iter().map(weight).sum(),
             stores: self.stores.iter().flatten().map(|store| store.buffer.len() as u64).sum(),
-            arenas: self.arenas.values().map(|buffer| buffer.len() as u64).sum(),
+            arenas: self.arenas.values().map(|held| held.buffer.len() as u64).sum(),
         }
     }
 
@@ -369,9 +425,8 @@ impl Store {
     fn cells(&self, first: usize, count: usize) -> Result<std::ops::Range<usize>, BackendError> {
         let row = self.ty.row_count().max(1);
         let range = || {
-            let start = first.checked_mul(row)?;
-            let end = start.checked_add(count)?;
-            Some(self.ty.element.bytes(start)?..self.ty.element.bytes(end)?)
+            let (start, bytes) = (first, self.ty.cell_bytes()?);
+            Some(start.checked_mul(bytes)?..start.checked_add(count / row)?.checked_mul(bytes)?)
         };
         match range() {
             Some(range) if count.is_multiple_of(row) && range.end <= self.buffer.len() => Ok(range),
@@ -412,6 +467,11 @@ fn convert<T>(element: Element, bytes: &[u8], into: &mut [T], number: impl Fn(f6
         Element::I32 => {
             for (value, slot) in into.iter_mut().zip(bytes.as_chunks().0) {
                 *value = number(f64::from(i32::from_le_bytes(*slot)));
+            }
+        }
+        Element::I8 => {
+            for (value, slot) in into.iter_mut().zip(bytes) {
+                *value = number(f64::from(slot.cast_signed()));
             }
         }
         _ => {

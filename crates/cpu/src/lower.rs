@@ -23,12 +23,15 @@ use crate::kernels::dot::Dot;
 use crate::kernels::embed::Embed;
 use crate::kernels::gelu::{Gelu, GeluVjp};
 use crate::kernels::linear::Linear;
+use crate::kernels::linear_q8::{LinearQ8, Quantised};
 use crate::kernels::linear_vjp::LinearVjp;
 use crate::kernels::map::{Function, Map, Operand, Pair, Zip};
+use crate::kernels::quantise_q8::QuantiseQ8;
 use crate::kernels::rms_norm::RmsNorm;
 use crate::kernels::rope::Rope;
 use crate::kernels::rope_table::RopeTable;
 use crate::kernels::round_f16::RoundF16;
+use crate::kernels::round_q8_0::RoundQ8_0;
 use crate::kernels::scatter_rows::ScatterRows;
 use crate::kernels::select_rows::SelectRows;
 use crate::kernels::silu::{Silu, SiluVjp};
@@ -44,10 +47,12 @@ pub(crate) struct Steps<'a> {
     level: Level,
     steps: Vec<Step>,
     units: Vec<usize>,
+    /// FLOPs of each step.
+    flops: Vec<u64>,
     scratch: usize,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Step {
     Node(usize),
     Effect(usize),
@@ -59,12 +64,14 @@ impl<'a> Steps<'a> {
         let graph = memory.graph;
         let nodes = (0..graph.nodes().len()).map(Step::Node);
         let all = nodes.chain((0..graph.effects().len()).map(Step::Effect));
-        let mut made = Steps { memory, level, steps: Vec::new(), units: Vec::new(), scratch: 0 };
+        let mut made =
+            Steps { memory, level, steps: Vec::new(), units: Vec::new(), flops: Vec::new(), scratch: 0 };
         for step in all {
             let Some(Size { units, scratch }) = made.visit(step, Count) else { continue };
             if units > 0 {
                 made.steps.push(step);
                 made.units.push(units);
+                made.flops.push(made.flops_of(step));
                 made.scratch = made.scratch.max(scratch);
             }
         }
@@ -74,6 +81,36 @@ impl<'a> Steps<'a> {
     /// Units of each step.
     pub(crate) fn units(&self) -> &[usize] {
         &self.units
+    }
+
+    /// The first step that writes a store.
+    pub(crate) fn first_effect(&self) -> usize {
+        self.steps.partition_point(|step| matches!(step, Step::Node(_)))
+    }
+
+    /// Where a part ends that begins at `from` and may spend about `limit` FLOPs. Effects are in the last part only.
+    pub(crate) fn end_of_part(&self, from: usize, limit: u64) -> usize {
+        let effects = self.first_effect();
+        let mut spent = 0u64;
+        for step in from..effects {
+            spent = spent.saturating_add(self.flops[step]);
+            if spent >= limit && step + 1 < effects {
+                return step + 1;
+            }
+        }
+        self.steps.len()
+    }
+
+    /// FLOPs of a step with the counts of this run, about: its share of what it would be at full capacity.
+    fn flops_of(&self, step: Step) -> u64 {
+        let Step::Node(index) = step else { return 0 };
+        let graph = self.memory.graph;
+        let node = &graph.nodes()[index];
+        let absent = Type::absent();
+        let types: Vec<&Type> = node.inputs.iter().map(|id| id.map_or(&absent, |id| graph.ty(id))).collect();
+        let out = node.outputs[0];
+        let (rows, capacity) = (self.memory.rows(out) as u128, graph.ty(out).rows().max(1) as u128);
+        (u128::from(node.op.cost(&types).flops) * rows / capacity) as u64
     }
 
     /// float32 that a worker needs as working memory.
@@ -185,10 +222,11 @@ impl<'a> At<'a> {
     }
 }
 
-/// A store whose cells are float32 or float16.
+/// A store whose cells rows are written to.
 fn store<'a>(memory: &Memory<'a>, value: ValueId) -> Store<'a> {
     match memory.ty(value).element {
         Element::F16 => Store::F16(memory.write_bytes(value)),
+        Element::Q8_0 => Store::Q8_0 { bytes: memory.write_bytes(value), vector: memory.ty(value).width() },
         _ => Store::F32(memory.write(value)),
     }
 }
@@ -256,6 +294,8 @@ fn visit_node<V: Visit>(memory: &Memory<'_>, node: &Node, visit: V) -> Option<V:
             scales: at.floats(5),
             named: at.ints(6),
             blocks: at.ints(7),
+            da_sum: node.inputs[8].map(|_| at.floats(8)),
+            db_sum: node.inputs[9].map(|_| at.floats(9)),
             dx: at.out(0),
             da: at.out(1),
             db: at.out(2),
@@ -324,11 +364,22 @@ fn visit_node<V: Visit>(memory: &Memory<'_>, node: &Node, visit: V) -> Option<V:
         AnyOp::Gelu(_) => map(&at, Gelu, visit),
         AnyOp::GeluVjp(_) => zip(&at, GeluVjp, visit),
         AnyOp::Linear(_) => visit.visit(&Linear::new(at.rows(0), at.floats(0), at.weight(1), at.out(0))),
+        AnyOp::LinearQ8(_) => {
+            let x = Quantised { q: memory.read(at.input(1)), d: at.floats(2), sums: at.ints(3) };
+            visit.visit(&LinearQ8::new(at.rows(0), x, at.weight(4), at.out(0)))
+        }
         AnyOp::LinearVjp(_) => {
             visit.visit(&LinearVjp::new(at.rows(0), at.floats(0), at.weight(1), at.out(0)))
         }
         AnyOp::Mul(_) => zip(&at, Mul, visit),
         AnyOp::Offset(op) => map(&at, Offset { term: op.term }, visit),
+        AnyOp::QuantiseQ8(_) => visit.visit(&QuantiseQ8 {
+            width: at.ty(0).width(),
+            x: at.floats(0),
+            q: memory.write(node.outputs[0]),
+            d: at.out(1),
+            sums: memory.write(node.outputs[2]),
+        }),
         AnyOp::Reshape(_) => {
             debug_assert_eq!(node.op.storage(), Storage::View, "a view is no work");
             return None;
@@ -353,6 +404,9 @@ fn visit_node<V: Visit>(memory: &Memory<'_>, node: &Node, visit: V) -> Option<V:
             table: at.out(0),
         }),
         AnyOp::RoundF16(_) => map(&at, RoundF16, visit),
+        AnyOp::RoundQ8_0(_) => {
+            visit.visit(&RoundQ8_0 { width: at.ty(0).width(), x: at.unless_in_place(0), y: at.out(0) })
+        }
         AnyOp::Rsqrt(_) => map(&at, Rsqrt, visit),
         AnyOp::Scale(op) => map(&at, Scale { factor: op.factor }, visit),
         AnyOp::ScatterRows(_) => visit.visit(&ScatterRows {
@@ -380,6 +434,7 @@ fn visit_node<V: Visit>(memory: &Memory<'_>, node: &Node, visit: V) -> Option<V:
 fn keys<'a>(at: &At<'a>, first: usize, window: Option<u32>) -> Keys<'a> {
     let pages = |slot: usize| match at.ty(slot).element {
         Element::F16 => Pages::F16(at.memory.read_bytes(at.input(slot))),
+        Element::Q8_0 => Pages::Q8_0(at.memory.read_bytes(at.input(slot))),
         _ => Pages::F32(at.floats(slot)),
     };
     Keys {

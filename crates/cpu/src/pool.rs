@@ -36,6 +36,22 @@ pub enum Outcome {
     },
 }
 
+/// When a run stops before its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Stop<'a> {
+    /// Set by whoever wants the run to stop.
+    pub flag: &'a AtomicBool,
+    /// The last step before which it is looked at; what begins behind it is finished.
+    pub until: usize,
+}
+
+impl<'a> From<&'a AtomicBool> for Stop<'a> {
+    /// A flag that is looked at before every step.
+    fn from(flag: &'a AtomicBool) -> Self {
+        Stop { flag, until: usize::MAX }
+    }
+}
+
 /// What a run does: `execute(step, unit, worker)`.
 pub type Execute<'a> = dyn Fn(usize, usize, usize) + Sync + 'a;
 
@@ -89,13 +105,13 @@ impl Pool {
     ///
     /// # Panics
     /// With the panic of `execute`, after all workers have left; which steps were begun is then unknown.
-    pub fn run(&self, steps: &[usize], execute: &Execute<'_>, stop: &AtomicBool) -> Outcome {
+    pub fn run<'a>(&self, steps: &[usize], execute: &Execute<'_>, stop: impl Into<Stop<'a>>) -> Outcome {
         assert!(steps.iter().all(|units| u32::try_from(*units).is_ok()), "more units than a step can count");
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let job = Job {
             steps,
             execute,
-            stop,
+            stop: stop.into(),
             place: AtomicU64::new(pack(0, u32::MAX)), // taken whole, until the caller opens the first step
             finished: AtomicUsize::new(0),
             stopped: AtomicUsize::new(usize::MAX),
@@ -137,7 +153,7 @@ impl Drop for Pool {
 struct Job<'a> {
     steps: &'a [usize],
     execute: &'a Execute<'a>,
-    stop: &'a AtomicBool,
+    stop: Stop<'a>,
     /// The open step and its next unit, see [`pack`]; it only grows, so a stale value is never taken for a new one.
     place: AtomicU64,
     /// Finished units of the open step.
@@ -330,7 +346,7 @@ impl Shared {
     /// Opens the first step from `step` on that is worth sharing; smaller ones before it are done here.
     fn open(&self, job: &Job<'_>, mut step: usize, worker: usize) {
         while let Some(&units) = job.steps.get(step) {
-            if job.stop.load(Ordering::SeqCst) {
+            if step <= job.stop.until && job.stop.flag.load(Ordering::Relaxed) {
                 job.stopped.store(step, Ordering::SeqCst);
                 return self.end(job);
             }

@@ -46,6 +46,8 @@ pub enum Bound<'a> {
     Store(StoreId),
     /// int32 data.
     I32(&'a [i32]),
+    /// int8 data.
+    I8(&'a [i8]),
     /// float32 data.
     F32(&'a [f32]),
     /// float64 data.
@@ -108,7 +110,26 @@ pub trait Backend: Send {
         program: ProgramId,
         bindings: &[Bound<'_>],
         extents: &Extents,
-    ) -> Result<(), BackendError>;
+    ) -> Result<(), BackendError> {
+        self.run_part(program, bindings, extents, 0, u64::MAX).map(|_| ())
+    }
+    /// A part of such a run: its steps from `from` on, until about `limit` FLOPs are spent, at least one step. `Some(next)`
+    /// says where the next part has to begin, `None` that the run is done.
+    ///
+    /// Stores are written in the last part only, so a run that is never ended has changed nothing. All parts of a run get
+    /// the same bindings and counts; what they read of stores must not change in between. Programs of other arenas may
+    /// run between parts; a program that begins in the same arena ends the run for good. With `u64::MAX` there is one part.
+    ///
+    /// # Errors
+    /// [`BackendError::Part`] if `from` is neither 0 nor where the run of this program stands.
+    fn run_part(
+        &mut self,
+        program: ProgramId,
+        bindings: &[Bound<'_>],
+        extents: &Extents,
+        from: usize,
+        limit: u64,
+    ) -> Result<Option<usize>, BackendError>;
     /// Copies output `index` of the program's last run; only until another program of the same arena runs. `into` has
     /// the elements of the run's counts. int32 and float64 outputs are converted.
     fn output_f32(&self, program: ProgramId, index: usize, into: &mut [f32]) -> Result<(), BackendError>;
@@ -189,6 +210,14 @@ pub enum BackendError {
         /// How much.
         bytes: u64,
     },
+    /// A part of a run that does not follow the last one.
+    #[error("a run in parts: expected to go on from step {}, found {found}", expected.map_or("none".to_owned(), |step| step.to_string()))]
+    Part {
+        /// Where the program's run stands, if it has one.
+        expected: Option<usize>,
+        /// Where it was to go on.
+        found: usize,
+    },
     /// The run was stopped between two steps; nothing has changed.
     #[error("the run was stopped")]
     Stopped,
@@ -209,9 +238,10 @@ impl BackendError {
         match self {
             BackendError::Unsupported { .. } => ErrorKind::Unsupported,
             BackendError::Handle { .. } => ErrorKind::Missing,
-            BackendError::Binding { .. } | BackendError::Range { .. } | BackendError::Index { .. } => {
-                ErrorKind::Input
-            }
+            BackendError::Binding { .. }
+            | BackendError::Range { .. }
+            | BackendError::Index { .. }
+            | BackendError::Part { .. } => ErrorKind::Input,
             BackendError::Capacity { .. } | BackendError::Memory { .. } => ErrorKind::Limit,
             BackendError::Stopped => ErrorKind::Cancelled,
             BackendError::Failed { .. } => ErrorKind::Io,
@@ -261,6 +291,7 @@ impl Graph {
             let data = match bound {
                 Bound::Weight(_) | Bound::Store(_) => None,
                 Bound::I32(data) => Some((Element::I32, data.len())),
+                Bound::I8(data) => Some((Element::I8, data.len())),
                 Bound::F32(data) => Some((Element::F32, data.len())),
                 Bound::F64(data) => Some((Element::F64, data.len())),
             };

@@ -11,7 +11,7 @@ use crate::backend::{
 };
 use crate::graph::{Graph, Origin};
 use crate::ids::ValueId;
-use crate::ops::AnyOp;
+use crate::ops::{AnyOp, RoundF16, RoundQ8_0};
 use crate::types::{Element, Extents, Type};
 
 /// Evaluates `graph`; `bound(value)` gives the array of a binding. Values are dropped after their last reader; the answer
@@ -121,9 +121,9 @@ impl Backend for Interpreter {
     fn write(&mut self, store: StoreId, first: usize, values: &[f32]) -> Result<(), BackendError> {
         let range = cells(&self.store_at(store)?.1, first, values.len())?;
         if let Some((ty, array)) = &mut self.stores[store.0 as usize] {
-            for (slot, value) in array.data[range].iter_mut().zip(values) {
-                *slot = rounded(ty.element, f64::from(*value));
-            }
+            let width = array.width();
+            let values = values.iter().map(|value| f64::from(*value)).collect();
+            array.data[range].copy_from_slice(&rounded(ty.element, width, values));
         }
         Ok(())
     }
@@ -158,12 +158,18 @@ impl Backend for Interpreter {
         }
     }
 
-    fn run(
+    /// Does everything in the first part.
+    fn run_part(
         &mut self,
         program: ProgramId,
         bindings: &[Bound<'_>],
         extents: &Extents,
-    ) -> Result<(), BackendError> {
+        from: usize,
+        _limit: u64,
+    ) -> Result<Option<usize>, BackendError> {
+        if from != 0 {
+            return Err(BackendError::Part { expected: None, found: from });
+        }
         let graph = &self.program_at(program)?.graph;
         graph.check_bindings(bindings, extents, |bound| match bound {
             Bound::Weight(id) => self.weights.get(id.0 as usize).map(|(ty, _)| ty.clone()),
@@ -179,6 +185,7 @@ impl Backend for Interpreter {
                 Bound::Weight(id) => self.weights[id.0 as usize].1.clone(),
                 Bound::Store(id) => self.stores[id.0 as usize].as_ref().expect("checked above").1.clone(),
                 Bound::I32(data) => Array::new(shape, data.iter().map(|v| f64::from(*v)).collect()),
+                Bound::I8(data) => Array::new(shape, data.iter().map(|v| f64::from(*v)).collect()),
                 Bound::F32(data) => Array::new(shape, data.iter().map(|v| f64::from(*v)).collect()),
                 Bound::F64(data) => Array::new(shape, data.to_vec()),
             }
@@ -204,7 +211,7 @@ impl Backend for Interpreter {
                         let name = graph.bindings()[index].name.clone();
                         let at = usize::try_from(cell).ok().filter(|cell| *cell < array.rows());
                         let at = at.ok_or(BackendError::Index { name, index: cell, limit: array.rows() })?;
-                        let row = value.row(row).iter().map(|v| rounded(ty.element, *v)).collect();
+                        let row = rounded(ty.element, array.width(), value.row(row).to_vec());
                         writes.push((store, at * array.row_count(), row));
                     }
                 }
@@ -218,7 +225,7 @@ impl Backend for Interpreter {
         if let Some(program) = &mut self.programs[program.0 as usize] {
             program.results = results;
         }
-        Ok(())
+        Ok(None)
     }
 
     fn output_f32(&self, program: ProgramId, index: usize, into: &mut [f32]) -> Result<(), BackendError> {
@@ -263,12 +270,15 @@ fn cells(array: &Array, first: usize, count: usize) -> Result<std::ops::Range<us
     Ok(start..end)
 }
 
-/// What a store of this element keeps of a value. A float32 store of the interpreter keeps float64.
-fn rounded(element: Element, value: f64) -> f64 {
-    match element {
-        Element::F16 => half::f16::from_f64(value).to_f64(),
-        _ => value,
-    }
+/// What a store of this element keeps of vectors of `width`. A float32 store of the interpreter keeps float64.
+fn rounded(element: Element, width: usize, values: Vec<f64>) -> Vec<f64> {
+    let op: AnyOp = match element {
+        Element::F16 => RoundF16 {}.into(),
+        Element::Q8_0 => RoundQ8_0 {}.into(),
+        _ => return values,
+    };
+    let vectors = Array::new([values.len() / width.max(1), width], values);
+    op.oracle(&[&vectors]).swap_remove(0).data
 }
 
 fn decode(weight: &Weight) -> Result<Array, BackendError> {
@@ -291,7 +301,9 @@ fn decode(weight: &Weight) -> Result<Array, BackendError> {
         Element::F32 => floats(Format::F32)?,
         Element::Weight(format) => floats(format)?,
         Element::F64 => bytes.as_chunks::<8>().0.iter().map(|chunk| f64::from_le_bytes(*chunk)).collect(),
-        Element::I32 | Element::F16 | Element::Absent => return Err(wrong(weight.ty.to_string())),
+        Element::I32 | Element::I8 | Element::F16 | Element::Q8_0 | Element::Absent => {
+            return Err(wrong(weight.ty.to_string()));
+        }
     };
     Ok(Array::new(weight.ty.shape.0.clone(), data))
 }
