@@ -256,6 +256,10 @@ impl<'g> Value<'g> {
                 let [y] = self.builder.push(ops::RoundF16 {}, [self]);
                 y
             }
+            Element::Q8_0 => {
+                let [y] = self.builder.push(ops::RoundQ8_0 {}, [self]);
+                y
+            }
             _ => self,
         }
     }

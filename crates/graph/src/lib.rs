@@ -38,6 +38,6 @@ pub use ops::AnyOp;
 pub use parse::{ParseError, parse};
 pub use plan::{Plan, plan};
 pub use prune::prune;
-pub use types::{Element, Extent, Extents, Shape, ShapeError, Type};
+pub use types::{Element, Extent, Extents, LAYER_GROUPS_MAX, PAGE_BLOCK, Shape, ShapeError, Type};
 pub use verify::{Violation, verify};
-pub use vjp::{Gradient, differentiate};
+pub use vjp::{Gradient, Target, differentiate, differentiate_onto};

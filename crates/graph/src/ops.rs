@@ -88,8 +88,9 @@ macro_rules! op_list {
                 outputs: &[ValueId],
                 cotangents: &[Option<ValueId>],
                 wanted: &[bool],
+                sums: &[Option<ValueId>],
             ) -> Result<Vec<Option<ValueId>>, Refusal> {
-                match self { $(AnyOp::$op(op) => vjp(op, builder, inputs, outputs, cotangents, wanted),)* }
+                match self { $(AnyOp::$op(op) => vjp(op, builder, inputs, outputs, cotangents, wanted, sums),)* }
             }
         }
     };
@@ -113,14 +114,17 @@ op_list! {
     gelu::Gelu,
     gelu_vjp::GeluVjp,
     linear::Linear,
+    linear_q8::LinearQ8,
     linear_vjp::LinearVjp,
     mul::Mul,
     offset::Offset,
+    quantise_q8::QuantiseQ8,
     reshape::Reshape,
     rms_norm::RmsNorm,
     rope::Rope,
     rope_table::RopeTable,
     round_f16::RoundF16,
+    round_q8_0::RoundQ8_0,
     rsqrt::Rsqrt,
     scale::Scale,
     scatter_rows::ScatterRows,
@@ -177,6 +181,7 @@ fn vjp<T: Op<I, O>, const I: usize, const O: usize>(
     outputs: &[ValueId],
     cotangents: &[Option<ValueId>],
     wanted: &[bool],
+    sums: &[Option<ValueId>],
 ) -> Result<Vec<Option<ValueId>>, Refusal> {
     let value = |id: Option<ValueId>| id.map_or_else(|| builder.absent(), |id| builder.value(id));
     let v: Vjp<'_, I, O> = Vjp {
@@ -184,6 +189,7 @@ fn vjp<T: Op<I, O>, const I: usize, const O: usize>(
         outputs: std::array::from_fn(|slot| builder.value(outputs[slot])),
         cotangents: std::array::from_fn(|slot| cotangents[slot].map(|id| builder.value(id))),
         wanted: fixed(wanted),
+        sums: std::array::from_fn(|slot| value(sums[slot])),
     };
     Ok(op.vjp(v)?.into_iter().map(|gradient| gradient.and_then(Value::id)).collect())
 }

@@ -135,7 +135,9 @@ impl<'a> Line<'a> {
             "f32" => Element::F32,
             "f64" => Element::F64,
             "i32" => Element::I32,
+            "i8" => Element::I8,
             "f16" => Element::F16,
+            "q8_0" => Element::Q8_0,
             other => {
                 let format = other.strip_prefix("weight:").and_then(Format::from_name);
                 Element::Weight(format.ok_or_else(|| self.error(format!("an element, not {other:?}")))?)

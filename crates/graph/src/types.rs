@@ -14,13 +14,21 @@ pub enum Element {
     F64,
     /// Ids, positions, tables.
     I32,
+    /// Activations as products with integer weights take them.
+    I8,
     /// Pages only: values are rounded to it explicitly (`round`).
     F16,
+    /// Pages only: a row of the last axis in blocks of [`PAGE_BLOCK`], the last of which may be shorter. A block is a
+    /// float16 step, then an int8 for each element.
+    Q8_0,
     /// A weight in the blocks of its file; the last axis is made of whole blocks.
     Weight(Format),
     /// An optional input that is not given.
     Absent,
 }
+
+/// Elements of a block of a quantised page.
+pub const PAGE_BLOCK: usize = 32;
 
 impl Element {
     /// Bytes that `count` elements of a row take, or `None` where they are not whole blocks or do not fit a `usize`.
@@ -29,6 +37,8 @@ impl Element {
             Element::F32 | Element::I32 => count.checked_mul(4),
             Element::F64 => count.checked_mul(8),
             Element::F16 => count.checked_mul(2),
+            Element::I8 => Some(count),
+            Element::Q8_0 => count.div_ceil(PAGE_BLOCK).checked_mul(2)?.checked_add(count),
             Element::Weight(format) => format.row_bytes(count),
             Element::Absent => Some(0),
         }
@@ -41,7 +51,9 @@ impl fmt::Display for Element {
             Element::F32 => f.write_str("f32"),
             Element::F64 => f.write_str("f64"),
             Element::I32 => f.write_str("i32"),
+            Element::I8 => f.write_str("i8"),
             Element::F16 => f.write_str("f16"),
+            Element::Q8_0 => f.write_str("q8_0"),
             Element::Weight(format) => write!(f, "weight:{format}"),
             Element::Absent => f.write_str("absent"),
         }
@@ -252,13 +264,12 @@ impl Type {
     }
     /// Bytes at full capacity, or `None` where they are not whole blocks or do not fit a `usize`.
     pub fn bytes(&self) -> Option<usize> {
-        match self.element {
-            Element::Weight(_) => {
-                let rows = self.shape.0.iter().rev().skip(1).try_fold(1usize, |p, s| p.checked_mul(*s))?;
-                self.element.bytes(self.width())?.checked_mul(rows)
-            }
-            _ => self.element.bytes(self.shape.count()?),
-        }
+        let rows = self.shape.0.iter().rev().skip(1).try_fold(1usize, |p, s| p.checked_mul(*s))?;
+        self.element.bytes(self.width())?.checked_mul(rows)
+    }
+    /// Bytes of one cell of a store: of a row of axis 0. `None` where they do not fit a `usize`.
+    pub fn cell_bytes(&self) -> Option<usize> {
+        self.shaped(self.shape.0.get(1..).unwrap_or_default()).bytes()
     }
 
     /// Requires this shape.

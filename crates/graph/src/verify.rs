@@ -5,8 +5,8 @@
 //! 3. A node has as many inputs and outputs as its op declares; only optional inputs are absent.
 //! 4. The types of its outputs are those that its op infers.
 //! 5. Names of bindings are unique, and names of outputs.
-//! 6. float16 is the element of stores only; blocks of a file are the element of weights only. The bytes of every value
-//!    fit a `usize`.
+//! 6. float16 and q8_0 are elements of stores only; blocks of a file are the element of weights only; int8 is never that
+//!    of either. The bytes of every value fit a `usize`.
 //! 7. An effect writes a value that is no store into a store: whole, with the store's own type, or row by row through int32
 //!    cells that the caller gives, one cell a row.
 //! 8. Purity: no node reads a store that the same run replaces as a whole, and no store is replaced twice. (Cells that a
@@ -87,7 +87,8 @@ impl Check<'_> {
                 );
             }
             let fits = match (value.ty.element, binding.kind) {
-                (Element::F16, kind) => kind == BindingKind::Store,
+                (Element::F16 | Element::Q8_0, kind) => kind == BindingKind::Store,
+                (Element::I8, kind) => kind == BindingKind::Data,
                 (Element::Weight(_), kind) => kind == BindingKind::Weight,
                 (Element::Absent, _) => false,
                 _ => true,
@@ -219,8 +220,14 @@ impl Check<'_> {
         {
             self.report(place, format!("int32 cells with the rows of {value}"), cells);
         }
-        if value.element != Element::F32 || !matches!(store.element, Element::F32 | Element::F16) {
-            self.report(place, "float32 rows into float32 or float16 cells", format!("{value} into {store}"));
+        if value.element != Element::F32
+            || !matches!(store.element, Element::F32 | Element::F16 | Element::Q8_0)
+        {
+            let expected = "float32 rows into float32, float16 or q8_0 cells";
+            self.report(place, expected, format!("{value} into {store}"));
+        }
+        if store.element == Element::Q8_0 && value.width() != store.width() {
+            self.report(place, format!("rows of vectors of {}", store.width()), value);
         }
         if value.row_count() != store.row_count() {
             self.report(place, format!("rows of {} elements", store.row_count()), value);

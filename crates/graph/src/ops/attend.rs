@@ -95,8 +95,9 @@ pub(super) fn types(
     }
     k.expect("k", &[q.rows(), kv_heads, q.width()])?;
     v.expect("v", &[q.rows(), kv_heads, v.width()])?;
-    if !matches!(k_pages.element, Element::F16 | Element::F32) || k_pages.extent.is_some() {
-        return Err(ShapeError::new("k_pages", "pages of f16 or f32", k_pages));
+    let is_cache = matches!(k_pages.element, Element::F32 | Element::F16 | Element::Q8_0);
+    if !is_cache || k_pages.extent.is_some() {
+        return Err(ShapeError::new("k_pages", "pages of f32, f16 or q8_0", k_pages));
     }
     let cells = k_pages.rows();
     if !cells.is_multiple_of(BLOCK) {
@@ -171,6 +172,7 @@ pub(super) fn layouts() -> Vec<(Attributes, Vec<Given>, &'static str)> {
     let wide = Sizes { heads: 3, kv_heads: 1, head_dim: 64, value_dim: 64, pages: Element::F16 };
     let two_widths = Sizes { heads: 4, kv_heads: 2, head_dim: 24, value_dim: 10, pages: Element::F32 };
     let one = Sizes { heads: 1, kv_heads: 1, ..plain };
+    let narrow = Sizes { heads: 4, kv_heads: 2, head_dim: 80, value_dim: 20, pages: Element::Q8_0 };
     vec![
         layout(plain, None, 1024, &[(5, 0)], "one sequence from its start, no page read"),
         layout(grouped, None, 1024, &[(7, 0), (9, 70)], "two sequences, one with pages; heads in groups"),
@@ -194,6 +196,14 @@ pub(super) fn layouts() -> Vec<(Attributes, Vec<Given>, &'static str)> {
         layout(one, None, 128, &[(300, 0)], "more keys than a segment, all of the batch"),
         layout(plain, None, 128, &[(40, 260), (2, 128)], "more keys than a segment, most in pages"),
         layout(two_widths, None, 128, &[(6, 130)], "values of another width than keys"),
+        layout(narrow, None, 128, &[(3, 140), (1, 65)], "q8_0 pages whose last block is short"),
+        layout(
+            Sizes { pages: Element::Q8_0, ..wide },
+            Some(70),
+            1024,
+            &[(70, 100)],
+            "q8_0 pages of whole blocks",
+        ),
     ]
 }
 

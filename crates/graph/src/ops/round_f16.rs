@@ -72,7 +72,7 @@ impl Op<1, 1> for RoundF16 {
 }
 
 /// The nearest float16. Steps are powers of two, so the quotient and the product are exact.
-fn nearest(value: f64) -> f64 {
+pub(super) fn nearest(value: f64) -> f64 {
     if !value.is_finite() {
         return value;
     }
