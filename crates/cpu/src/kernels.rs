@@ -9,6 +9,7 @@ use crate::isa::{Isa, Level, Task};
 
 mod blocks;
 mod dots;
+mod grids;
 mod prefetch;
 mod weighted;
 
@@ -28,12 +29,15 @@ pub mod dot;
 pub mod embed;
 pub mod gelu;
 pub mod linear;
+pub mod linear_q8;
 pub mod linear_vjp;
 pub mod map;
+pub mod quantise_q8;
 pub mod rms_norm;
 pub mod rope;
 pub mod rope_table;
 pub mod round_f16;
+pub mod round_q8_0;
 pub mod scatter_rows;
 pub mod select_rows;
 pub mod silu;

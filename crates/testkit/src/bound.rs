@@ -80,13 +80,17 @@ fn roundings(op: &AnyOp, inputs: &[&Array], output: usize) -> (usize, Of) {
         | AnyOp::Embed(_)
         | AnyOp::Mul(_)
         | AnyOp::Offset(_)
+        | AnyOp::QuantiseQ8(_)
         | AnyOp::Reshape(_)
         | AnyOp::RoundF16(_)
+        | AnyOp::RoundQ8_0(_)
         | AnyOp::Scale(_)
         | AnyOp::SelectRows(_) => (0, Of::Element),
 
         AnyOp::Dot(_) => (tree(width(0)), Of::Output),
         AnyOp::Linear(_) => (tree(width(0)), Of::Output),
+        // A strip: the product of scales, the fused addition, and both again for minima; strips in one chain.
+        AnyOp::LinearQ8(_) => (4 * width(2), Of::Output),
         AnyOp::LinearVjp(_) => (segments(width(0)), Of::Output),
         AnyOp::SumRows(_) => (blocks(rows(0)) * inputs[0].row_count() / width(0).max(1), Of::Output),
         // As many sums as rows may meet in one.

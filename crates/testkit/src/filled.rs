@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use apprentice_graph::ops::RoundQ8_0;
 use apprentice_graph::{
-    Arena, Array, Backend, BackendError, BindingKind, Bound, Element, Extents, Format, Graph, Origin, Type,
+    AnyOp, Arena, Array, Backend, BackendError, BindingKind, Bound, Element, Extents, Format, Graph, Origin, Type,
     ValueId, Weight, evaluate,
 };
 use half::f16;
@@ -18,6 +19,8 @@ pub enum Data {
     Store(Vec<f32>),
     /// int32 data.
     I32(Vec<i32>),
+    /// int8 data.
+    I8(Vec<i8>),
     /// float32 data.
     F32(Vec<f32>),
     /// float64 data.
@@ -45,7 +48,7 @@ impl Filled {
         sizes
     }
 
-    /// The float64 array of a binding: blocks decoded, a float16 store rounded.
+    /// The float64 array of a binding: blocks decoded, a float16 or q8_0 store rounded.
     pub fn array(&self, value: ValueId) -> Array {
         let Origin::Binding(index) = self.graph.values()[value.index()].origin else {
             panic!("{value} is no binding")
@@ -57,8 +60,13 @@ impl Filled {
             Data::Store(values) if ty.element == Element::F16 => {
                 values.iter().map(|v| f16::from_f32(*v).to_f64()).collect()
             }
+            Data::Store(values) if ty.element == Element::Q8_0 => {
+                let values = Array::new(self.sizes(ty), floats(values));
+                AnyOp::from(RoundQ8_0 {}).oracle(&[&values]).swap_remove(0).data
+            }
             Data::Store(values) | Data::F32(values) => floats(values),
             Data::I32(values) => values.iter().map(|v| f64::from(*v)).collect(),
+            Data::I8(values) => values.iter().map(|v| f64::from(*v)).collect(),
             Data::F64(values) => values.clone(),
         };
         Array::new(self.sizes(ty), data)
@@ -100,7 +108,7 @@ impl Filled {
                     backend.write(store, 0, values)?;
                     Held::Store(store)
                 }
-                Data::I32(_) | Data::F32(_) | Data::F64(_) => Held::Data,
+                Data::I32(_) | Data::I8(_) | Data::F32(_) | Data::F64(_) => Held::Data,
             });
         }
         let bound: Vec<Bound<'_>> = held
@@ -110,6 +118,7 @@ impl Filled {
                 (Held::Weight(id), _) => Bound::Weight(*id),
                 (Held::Store(id), _) => Bound::Store(*id),
                 (Held::Data, Data::I32(values)) => Bound::I32(values),
+                (Held::Data, Data::I8(values)) => Bound::I8(values),
                 (Held::Data, Data::F64(values)) => Bound::F64(values),
                 (Held::Data, Data::F32(values) | Data::Store(values)) => Bound::F32(values),
                 (Held::Data, Data::Weight(_)) => unreachable!("a weight was taken above"),
@@ -138,11 +147,11 @@ impl Filled {
     }
 }
 
-/// The kind of binding that an input of this name and type is in a test: page pools and float16 are stores.
+/// The kind of binding that an input of this name and type is in a test: page pools, float16 and q8_0 are stores.
 pub fn kind_of(name: &str, ty: &Type) -> BindingKind {
     match ty.element {
         Element::Weight(_) => BindingKind::Weight,
-        Element::F16 => BindingKind::Store,
+        Element::F16 | Element::Q8_0 => BindingKind::Store,
         _ if name == "k_pages" || name == "v_pages" => BindingKind::Store,
         _ => BindingKind::Data,
     }

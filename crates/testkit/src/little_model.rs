@@ -135,7 +135,7 @@ impl LittleModel {
         let q = heads(self.linear(builder, &name("q"), h, HEADS * HEAD_DIM), HEADS);
         let k = heads(self.linear(builder, &name("k"), h, KV_HEADS * HEAD_DIM), KV_HEADS);
         let v = self.linear(builder, &name("v"), h, KV_HEADS * HEAD_DIM).reshape(&[KV_HEADS, HEAD_DIM]);
-        let (k, v) = (k.round_to(self.cache), v.round_to(self.cache));
+        let (own_k, own_v) = (k.round_to(self.cache), v.round_to(self.cache));
         let pool = || Type::new(self.cache, [POOL_PAGES * 64, KV_HEADS, HEAD_DIM]);
         let k_pages = builder.store(&name("k_pages"), pool());
         let v_pages = builder.store(&name("v_pages"), pool());
@@ -146,7 +146,7 @@ impl LittleModel {
         builder.effect(v, v_pages, Some(cells));
         let op = Attention { scale: 0.25, window: (layer == 1).then_some(WINDOW), segment: 1024 };
         let (sequences, pages) = (builder.data("sequences", sequences), builder.data("pages", pages));
-        let [attended, _, _] = builder.push(op, [q, k, v, k_pages, v_pages, sequences, pages]);
+        let [attended, _, _] = builder.push(op, [q, own_k, own_v, k_pages, v_pages, sequences, pages]);
         let attended = attended.reshape(&[HEADS * HEAD_DIM]);
         let x = x + self.linear(builder, &name("o"), attended, WIDTH);
         builder.site(&name("feed_forward"));

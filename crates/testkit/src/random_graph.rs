@@ -170,7 +170,7 @@ impl<'g> Sketch<'g, '_> {
             let ty = value.ty();
             let mut cells = ty.shape.clone();
             cells.0[0] = CELLS;
-            let element = *self.random.choose(&[Element::F32, Element::F16]);
+            let element = *self.random.choose(&[Element::F32, Element::F16, Element::Q8_0]);
             let store = self.builder.store("store", Type::new(element, cells));
             let cells = Type { extent: ty.extent, ..Type::i32([CAPACITY]) };
             let cells = self.parameter("cells", cells);

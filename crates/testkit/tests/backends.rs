@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use apprentice_cpu::{Cpu, CpuOptions, Level};
-use apprentice_graph::{AnyCase, AnyOp, Arena, Array, Backend, Element, Format, Interpreter, Storage};
+use apprentice_graph::{AnyCase, AnyOp, Arena, Array, Backend, Element, Format, Graph, Interpreter, Storage};
 use apprentice_testkit::bound::within;
 use apprentice_testkit::case_graph::{Form, case_graph, describe};
 use apprentice_testkit::filled::{Filled, same_bits};
@@ -132,6 +132,7 @@ fn whole_graphs() -> Vec<(String, Filled)> {
         LittleModel { slack: 3, ..exact },
         LittleModel { format: Format::Q8_0, cache: Element::F16, slack: 1, ..exact },
         LittleModel { format: Format::Q4_1, layers: 1, ..exact },
+        LittleModel { cache: Element::Q8_0, slack: 1, ..exact },
     ];
     let steps = models.into_iter().flat_map(|model| {
         let step = model.step(SEED).expect("a training step is built");
@@ -143,8 +144,11 @@ fn whole_graphs() -> Vec<(String, Filled)> {
 #[test]
 fn whole_graphs_on_the_processor_are_near_their_meaning() {
     // Error of an output relative to its norm. Roundings of a deep graph are magnified by its products and quotients, and
-    // a rounding to float16 may fall to the other side.
-    const BOUND: f64 = 1e-3;
+    // a rounding to float16, or to a level of q8_0, may fall to the other side.
+    let levels = |graph: &Graph| {
+        graph.bindings().iter().any(|binding| graph.ty(binding.value).element == Element::Q8_0)
+    };
+    let bound = |graph: &Graph| if levels(graph) { 1e-2 } else { 1e-3 };
     let mut cpu = cpu(Level::all()[0], 1);
     let mut sum_of_worst = 0.0;
     let graphs = whole_graphs();
@@ -157,7 +161,7 @@ fn whole_graphs_on_the_processor_are_near_their_meaning() {
             let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
             let norm = squares(&mut expected.data.iter().copied());
             let error = squares(&mut expected.data.iter().zip(&found.data).map(|(a, b)| a - b));
-            let near = error <= BOUND * norm; // false for a NaN
+            let near = error <= bound(&filled.graph) * norm; // false for a NaN
             assert!(near, "{place}, output {index}: off by {error:e} of {norm:e}\n{}", filled.graph);
             worst = worst.max(if norm > 0.0 { error / norm } else { 0.0 });
         }
@@ -190,7 +194,8 @@ fn whole_graphs_give_the_same_bytes_at_all_levels_and_threads() {
 #[test]
 fn capacity_changes_no_byte() {
     let mut cpu = cpu(Level::all()[0], 2);
-    for (format, cache) in [(Format::F32, Element::F32), (Format::Q8_0, Element::F16)] {
+    let kinds = [(Format::F32, Element::F32), (Format::Q8_0, Element::F16), (Format::Q8_0, Element::Q8_0)];
+    for (format, cache) in kinds {
         let [tight, roomy] = [0, 7].map(|slack| {
             let model = LittleModel { layers: 2, format, cache, slack };
             run(&mut cpu, &model.step(SEED).expect("a training step is built"), "a training step")

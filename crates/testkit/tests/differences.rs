@@ -25,9 +25,9 @@ const REFUSE: &[&str] = &[
 /// Inputs whose gradient is refused in some cases only: a single factor of all elements has none.
 const REFUSE_SOMETIMES: &[(&str, &str)] = &[("mul", "b")];
 /// Ops without an input that a gradient flows into.
-const CONSTANT: &[&str] = &["embed", "rope_table"];
+const CONSTANT: &[&str] = &["embed", "quantise_q8", "rope_table"];
 /// Ops whose gradient is not their derivative: that of a rounding is 1.
-const STRAIGHT_THROUGH: &[&str] = &["round_f16"];
+const STRAIGHT_THROUGH: &[&str] = &["linear_q8", "round_f16", "round_q8_0"];
 
 /// What became of each input with a gradient, over all cases of its op.
 #[derive(Default)]

@@ -44,7 +44,7 @@ fn no_mutant_of_an_op_and_its_gradient_passes_all_cases() {
     let mut changes: BTreeMap<(&str, String), bool> = BTreeMap::new();
     for (number, case) in AnyOp::cases().iter().enumerate() {
         let name = case.op.name();
-        if case.refused.is_some() || name == "round_f16" {
+        if case.refused.is_some() || ["linear_q8", "round_f16", "round_q8_0"].contains(&name) {
             continue; // of a rounding the gradient is no derivative
         }
         let seed = SEED + number as u64;

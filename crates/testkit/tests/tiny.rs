@@ -7,7 +7,7 @@ use apprentice_graph::{
     Arena, Array, Backend, Builder, Element, Extent, Extents, Format, Graph, Interpreter, ValueId,
     differentiate, prune,
 };
-use apprentice_models::{Model, Request, Want, list, names};
+use apprentice_models::{Model, Numerics, Request, Want, list, names};
 use apprentice_testkit::filled::{Data, Filled, same_bits};
 use apprentice_testkit::random::Random;
 use apprentice_testkit::tiny::{self, TinyError, TinyOptions};
@@ -63,6 +63,7 @@ fn filled(model: &Model, want: Want, cache: Element, seed: u64) -> Filled {
         rank_rows,
         adapters: 2,
         segment: 128,
+        numerics: Numerics::F32,
     };
     let graph = model.graph(&request).expect("a model's graph builds");
     let graph = if want == Want::Loss { with_gradients(graph) } else { graph };
@@ -188,11 +189,21 @@ fn a_file_without_optional_tensors_is_accepted() {
 
 #[test]
 fn every_family_and_format_is_near_its_meaning() {
-    // float32 through two layers, or keys and values that round to another float16.
-    let bound = |cache| if cache == Element::F32 { 3e-5 } else { 2e-3 };
+    // float32 through two layers, or keys and values that round to another float16, or to another level of q8_0.
+    let bound = |cache| match cache {
+        Element::F32 => 3e-5,
+        Element::Q8_0 => 1e-2,
+        _ => 2e-3,
+    };
     let mut cpu = cpu(Level::all()[0], 2);
     each(|architecture, format, model| {
-        for (want, cache) in [(Want::Logits, Element::F16), (Want::Loss, Element::F32)] {
+        let kinds = [
+            (Want::Logits, Element::F16),
+            (Want::Loss, Element::F32),
+            (Want::Logits, Element::Q8_0),
+            (Want::Loss, Element::Q8_0),
+        ];
+        for (want, cache) in kinds {
             let place = format!("{architecture} {format} {want:?} {cache}");
             let filled = filled(&model, want, cache, SEED);
             let expected = run(&mut Interpreter::new(), &filled, &place);
@@ -214,8 +225,9 @@ fn every_family_and_format_is_near_its_meaning() {
 fn every_family_and_format_gives_the_same_bytes_at_all_levels_and_threads() {
     let mut all: Vec<(String, Filled)> = Vec::new();
     each(|architecture, format, model| {
-        for (want, cache) in [(Want::Logits, Element::F16), (Want::Loss, Element::F16)] {
-            let place = format!("{architecture} {format} {want:?}");
+        let kinds = [(Want::Logits, Element::F16), (Want::Loss, Element::F16), (Want::Logits, Element::Q8_0)];
+        for (want, cache) in kinds {
+            let place = format!("{architecture} {format} {want:?} {cache}");
             all.push((place, filled(&model, want, cache, SEED)));
         }
     });

@@ -9,6 +9,7 @@ use half::f16;
 
 use crate::isa::{Isa, LANES};
 use crate::kernels::dots::Rows;
+use crate::kernels::round_q8_0::{self, vector_bytes};
 
 /// Positions of a block, and of a page.
 pub const BLOCK: usize = 64;
@@ -20,6 +21,8 @@ pub enum Pages<'a> {
     F32(&'a [f32]),
     /// Little-endian f16, two bytes an element.
     F16(&'a [u8]),
+    /// Blocks of eight bits within each vector; see [`crate::kernels::round_q8_0`].
+    Q8_0(&'a [u8]),
 }
 
 /// What the rows of a batch attend to.
@@ -154,7 +157,8 @@ impl Keys<'_> {
             }
             let page =
                 usize::try_from(self.pages[sequence.entry + block]).expect("a visible position has a page");
-            let start = ((page * BLOCK + key) * self.kv_heads + kv_head) * dim;
+            let vector = (page * BLOCK + key) * self.kv_heads + kv_head;
+            let start = vector * dim;
             let pages = match side {
                 Side::K => self.k_pages,
                 Side::V => self.v_pages,
@@ -162,6 +166,11 @@ impl Keys<'_> {
             match pages {
                 Pages::F32(cells) => target[..dim].copy_from_slice(&cells[start..start + dim]),
                 Pages::F16(bytes) => decode(isa, &bytes[2 * start..2 * (start + dim)], &mut target[..dim]),
+                Pages::Q8_0(bytes) => {
+                    let count = vector_bytes(dim);
+                    let bytes = &bytes[vector * count..(vector + 1) * count];
+                    round_q8_0::decode(|step| isa.f16(step), bytes, &mut target[..dim]);
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ use half::f16;
 use super::*;
 use crate::isa::Level;
 use crate::kernels::attention_vjp::AttentionVjp;
+use crate::kernels::round_q8_0::RoundQ8_0;
 use crate::kernels::run_all;
 use crate::kernels::suite::{self, Numbers, Wanted, check, fma, same};
 use crate::kernels::write_rows::{Store, WriteRows};
@@ -20,8 +21,26 @@ struct Form {
     window: Option<u32>,
     segment: usize,
     scale: f32,
-    /// Pages of f16, and K and V rounded to it.
-    narrow: bool,
+    /// What pages hold; K and V are rounded to it.
+    cache: Cache,
+}
+
+/// Elements of pages.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Cache {
+    F32,
+    F16,
+    Q8_0,
+}
+
+impl Cache {
+    fn pages<'a>(self, wide: &'a [f32], bytes: &'a [u8]) -> Pages<'a> {
+        match self {
+            Cache::F32 => Pages::F32(wide),
+            Cache::F16 => Pages::F16(bytes),
+            Cache::Q8_0 => Pages::Q8_0(bytes),
+        }
+    }
 }
 
 /// One sequence as a whole: everything by absolute position.
@@ -35,13 +54,21 @@ struct Whole {
 
 impl Whole {
     fn random(form: &Form, numbers: &mut Numbers, positions: usize) -> Whole {
-        let round = |values: Vec<f32>| -> Vec<f32> {
-            if form.narrow { values.iter().map(|v| f16::from_f32(*v).to_f32()).collect() } else { values }
+        let round = |mut values: Vec<f32>, dim: usize| -> Vec<f32> {
+            match form.cache {
+                Cache::F32 => {}
+                Cache::F16 => values.iter_mut().for_each(|v| *v = f16::from_f32(*v).to_f32()),
+                Cache::Q8_0 => {
+                    let (width, y) = (dim, Disjoint::new(&mut values));
+                    run_all(Level::parse("scalar").unwrap(), &RoundQ8_0 { width, x: None, y });
+                }
+            }
+            values
         };
         Whole {
             q: numbers.normal(positions * form.heads * form.head_dim),
-            k: round(numbers.normal(positions * form.kv_heads * form.head_dim)),
-            v: round(numbers.normal(positions * form.kv_heads * form.value_dim)),
+            k: round(numbers.normal(positions * form.kv_heads * form.head_dim), form.head_dim),
+            v: round(numbers.normal(positions * form.kv_heads * form.value_dim), form.value_dim),
             d_out: numbers.normal(positions * form.heads * form.value_dim),
         }
     }
@@ -253,8 +280,11 @@ impl Pool {
             (v, form.value_dim, &mut self.v, &mut self.v_bytes),
         ];
         for (value, dim, wide, bytes) in sides {
-            let store =
-                if form.narrow { Store::F16(Disjoint::new(bytes)) } else { Store::F32(Disjoint::new(wide)) };
+            let store = match form.cache {
+                Cache::F32 => Store::F32(Disjoint::new(wide)),
+                Cache::F16 => Store::F16(Disjoint::new(bytes)),
+                Cache::Q8_0 => Store::Q8_0 { bytes: Disjoint::new(bytes), vector: dim },
+            };
             run_all(level, &WriteRows { width: form.kv_heads * dim, value, cells, store });
         }
     }
@@ -301,8 +331,8 @@ fn run(form: &Form, seed: u64, level: Level, wholes: &[Whole], batches: &[Vec<Sp
             window: form.window,
             k: &k,
             v: &v,
-            k_pages: if form.narrow { Pages::F16(&pool.k_bytes) } else { Pages::F32(&pool.k) },
-            v_pages: if form.narrow { Pages::F16(&pool.v_bytes) } else { Pages::F32(&pool.v) },
+            k_pages: form.cache.pages(&pool.k, &pool.k_bytes),
+            v_pages: form.cache.pages(&pool.v, &pool.v_bytes),
             sequences: &sequences,
             pages: &pool.table,
         };
@@ -380,16 +410,18 @@ fn forms() -> Vec<Form> {
         window: None,
         segment: 128,
         scale: 0.25,
-        narrow: true,
+        cache: Cache::F16,
     };
     vec![
         plain,
-        Form { window: Some(96), narrow: false, ..plain },
-        Form { heads: 3, kv_heads: 1, head_dim: 37, value_dim: 21, segment: 64, narrow: false, ..plain },
+        Form { window: Some(96), cache: Cache::F32, ..plain },
+        Form { heads: 3, kv_heads: 1, head_dim: 37, value_dim: 21, segment: 64, cache: Cache::F32, ..plain },
         Form { heads: 6, kv_heads: 2, head_dim: 64, value_dim: 64, segment: 1024, scale: 3.0, ..plain },
         Form { heads: 2, kv_heads: 2, head_dim: 5, value_dim: 80, window: Some(1), ..plain },
         Form { heads: 1, kv_heads: 1, head_dim: 33, value_dim: 16, window: Some(0), ..plain },
         Form { heads: 4, kv_heads: 1, head_dim: 16, value_dim: 17, window: Some(70), segment: 64, ..plain },
+        Form { head_dim: 80, value_dim: 20, cache: Cache::Q8_0, ..plain },
+        Form { head_dim: 64, value_dim: 64, window: Some(100), cache: Cache::Q8_0, ..plain },
     ]
 }
 
@@ -441,7 +473,7 @@ fn neighbours_do_not_matter() {
 
 #[test]
 fn nan_infinity_and_zeros_pass_by_the_written_rules() {
-    let form = Form { narrow: false, segment: 64, ..forms()[0] };
+    let form = Form { cache: Cache::F32, segment: 64, ..forms()[0] };
     let mut whole = Whole::random(&form, &mut Numbers::new(9), 140);
     let (key, value) = (form.kv_heads * form.head_dim, form.kv_heads * form.value_dim);
     whole.k[3 * key] = f32::NAN; // seen by all rows from 3 on, by one kv head
@@ -459,7 +491,7 @@ fn nan_infinity_and_zeros_pass_by_the_written_rules() {
 #[test]
 fn zero_scores_keep_the_sign_of_the_first() {
     // The window makes the first key of a row lie in any lane of its block.
-    let form = Form { heads: 1, kv_heads: 1, narrow: false, window: Some(20), ..forms()[0] };
+    let form = Form { heads: 1, kv_heads: 1, cache: Cache::F32, window: Some(20), ..forms()[0] };
     let mut whole = Whole::random(&form, &mut Numbers::new(10), 80);
     // Products that vanish below the denormals: a score of -0 or +0 by the signs.
     whole.q.fill(1e-30);
