@@ -1,7 +1,7 @@
 //! What a model runs on, chosen by flags: the only place that names a backend.
 
 use apprentice_cpu::{Cpu, CpuOptions, Level};
-use apprentice_engine::{Engine, Options, SEGMENT_KEYS};
+use apprentice_engine::{self as engine, Engine, Options, SEGMENT_KEYS};
 use apprentice_graph::{Backend, Element, Interpreter};
 use apprentice_models::Model;
 use clap::{Args, ValueEnum};
@@ -16,9 +16,9 @@ const THREADS_MAX: u64 = 1024;
 /// How a model runs.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
-    /// How products are rounded.
-    #[arg(long, value_enum, default_value_t = Numerics::F32, help_heading = "Running")]
-    pub numerics: Numerics,
+    /// How products are rounded; f32 for logits, gradients and checks, q8 for everything else, unless given.
+    #[arg(long, value_enum, help_heading = "Running")]
+    pub numerics: Option<Numerics>,
     /// Element of the pages that hold keys and values; f32 for checks and gradients, f16 for everything else, unless given.
     #[arg(long, value_enum, help_heading = "Running")]
     pub cache: Option<Cache>,
@@ -41,7 +41,7 @@ pub struct RunArgs {
 pub enum Numerics {
     /// Float32 throughout.
     F32,
-    /// Activations in blocks of eight bits. Not built.
+    /// Activations in blocks of eight bits, where weights are integers.
     Q8,
 }
 
@@ -52,6 +52,9 @@ pub enum Cache {
     F32,
     /// float16.
     F16,
+    /// Blocks of 32 elements in eight bits, with a float16 step each.
+    #[value(name = "q8_0")]
+    Q8_0,
 }
 
 /// Instruction sets.
@@ -61,8 +64,12 @@ pub enum CpuLevel {
     Scalar,
     /// AVX2 and FMA.
     Avx2,
+    /// The same with AVX-VNNI.
+    Avxvnni,
     /// AVX-512.
     Avx512,
+    /// The same with VNNI.
+    Avx512vnni,
 }
 
 /// What computes.
@@ -75,22 +82,40 @@ pub enum BackendName {
 }
 
 impl RunArgs {
-    /// An engine over `model` with one sequence of `context` positions at a time; `cache` is the element of pages unless one
-    /// was asked for.
+    /// An engine over `model` with one sequence of `context` positions at a time, as it serves and learns; `cache` is the
+    /// element of pages unless one was asked for.
     pub fn engine(&self, model: Model, context: usize, cache: Cache) -> Result<Engine, Failure> {
+        self.engine_with(model, context, cache, Numerics::Q8)
+    }
+
+    /// The same, as it is compared with exact numbers: products are not rounded unless that was asked for.
+    pub fn exact_engine(&self, model: Model, context: usize, cache: Cache) -> Result<Engine, Failure> {
+        self.engine_with(model, context, cache, Numerics::F32)
+    }
+
+    fn engine_with(
+        &self,
+        model: Model,
+        context: usize,
+        cache: Cache,
+        numerics: Numerics,
+    ) -> Result<Engine, Failure> {
         let backend = self.backend(&model)?;
         let cache = match self.cache.unwrap_or(cache) {
             Cache::F32 => Element::F32,
             Cache::F16 => Element::F16,
+            Cache::Q8_0 => Element::Q8_0,
         };
-        Ok(Engine::new(model, backend, Options { cache, context, sequences: 1, segment: SEGMENT_KEYS })?)
+        let numerics = match self.numerics.unwrap_or(numerics) {
+            Numerics::F32 => engine::Numerics::F32,
+            Numerics::Q8 => engine::Numerics::Q8,
+        };
+        let options = Options { cache, context, sequences: 1, segment: SEGMENT_KEYS, numerics };
+        Ok(Engine::new(model, backend, options)?)
     }
 
     /// Refuses what cannot be run on this machine or by this build, before a file is read.
     pub fn check(&self) -> Result<Option<Level>, Failure> {
-        if self.numerics == Numerics::Q8 {
-            return Err(Failure::unsupported("--numerics q8: not built; f32 is"));
-        }
         Ok(self.cpu_level.map(|level| Level::parse(level.name())).transpose()?)
     }
 
@@ -119,7 +144,9 @@ impl CpuLevel {
         match self {
             CpuLevel::Scalar => "scalar",
             CpuLevel::Avx2 => "avx2",
+            CpuLevel::Avxvnni => "avxvnni",
             CpuLevel::Avx512 => "avx512",
+            CpuLevel::Avx512vnni => "avx512vnni",
         }
     }
 }

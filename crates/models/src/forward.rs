@@ -1,7 +1,7 @@
 //! The forward pass as a graph: what a family's block is written with, and the whole around the blocks.
 
 use apprentice_graph::ops::{Adapt, Attention, CrossEntropy, Embed, Gelu, Linear, RmsNorm, RopeTable, Silu};
-use apprentice_graph::ops::{Argmax, Rope as Rotate, SelectRows};
+use apprentice_graph::ops::{Argmax, LinearQ8, QuantiseQ8, Rope as Rotate, SelectRows};
 use apprentice_graph::{Builder, Element, Extent, Graph, Type, Value};
 
 use crate::error::ModelError;
@@ -23,7 +23,7 @@ pub struct Request {
     pub page_entries: usize,
     /// Cells of the page pools of each layer group.
     pub cells: Vec<usize>,
-    /// Element of pages: float32 or float16.
+    /// Element of pages: float32, float16 or q8_0.
     pub cache: Element,
     /// Indices of the sites that adapters sit on, ascending.
     pub sites: Vec<usize>,
@@ -33,6 +33,27 @@ pub struct Request {
     pub adapters: usize,
     /// Keys of a segment of attention.
     pub segment: u32,
+    /// How forward products are rounded.
+    pub numerics: Numerics,
+}
+
+/// What forward products with weights take activations as. Gradients are those of the smooth product in both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Numerics {
+    /// Float32.
+    F32,
+    /// Rounded to eight bits in blocks of 32, where the weight is in blocks of integers; else float32.
+    Q8,
+}
+
+impl Numerics {
+    /// Whether a product with a weight of this type rounds its activations.
+    pub fn rounds(self, weight: &Type) -> bool {
+        match (self, weight.element) {
+            (Numerics::Q8, Element::Weight(format)) => format.grid().is_some(),
+            _ => false,
+        }
+    }
 }
 
 /// What a run returns.
@@ -95,7 +116,7 @@ impl<'g> Forward<'g> {
         let (hyper, request) = (self.model.hyper(), self.request);
         self.builder.site(&format!("blk.{layer}.attention"));
         let group = self.model.group_of(layer);
-        let (k, v) = (k.round_to(request.cache), v.round_to(request.cache));
+        let (own_k, own_v) = (k.round_to(request.cache), v.round_to(request.cache));
         let cells = request.cells.get(group).copied().unwrap_or(0);
         let pool = |width| Type::new(request.cache, [cells, hyper.kv_heads, width]);
         let k_pages = self.builder.store(&names::keys(layer), pool(hyper.head_dim));
@@ -109,10 +130,11 @@ impl<'g> Forward<'g> {
         };
         let sequences = self.builder.data(names::SEQUENCES, sequences);
         let pages = self.builder.data(&names::pages(group), entries);
-        let [out, _, _] = self.builder.push(op, [q, k, v, k_pages, v_pages, sequences, pages]);
+        let [out, _, _] = self.builder.push(op, [q, own_k, own_v, k_pages, v_pages, sequences, pages]);
         if request.want != Want::Loss {
             let cells =
                 self.builder.data(&names::cells(group), Type::i32([request.rows]).counted(Extent::Rows));
+            // Pages are rounded from the same rows as `own_k` and `own_v`: a second rounding might not be the identity.
             self.builder.effect(k, k_pages, Some(cells));
             self.builder.effect(v, v_pages, Some(cells));
         }
@@ -156,7 +178,7 @@ impl<'g> Forward<'g> {
     }
 
     fn product(&self, weight: &str, site: &str, bias: &str, x: Value<'g>, named: Value<'g>) -> Value<'g> {
-        let [mut y] = self.builder.push(Linear {}, [x, self.weight(weight)]);
+        let mut y = self.smooth_or_rounded(x, self.weight(weight));
         if let Some(bias) = self.weight(bias).present() {
             y = y + bias;
         }
@@ -175,6 +197,17 @@ impl<'g> Forward<'g> {
             named,
         ];
         let [y] = self.builder.push(Adapt {}, inputs);
+        y
+    }
+
+    /// `x` times a weight. Products with the same `x` share its rounding.
+    fn smooth_or_rounded(&self, x: Value<'g>, weight: Value<'g>) -> Value<'g> {
+        let [y] = if self.request.numerics.rounds(&weight.ty()) {
+            let [q, d, sums] = self.builder.push_once(QuantiseQ8 {}, [x]);
+            self.builder.push(LinearQ8 {}, [x, q, d, sums, weight])
+        } else {
+            self.builder.push(Linear {}, [x, weight])
+        };
         y
     }
 
