@@ -1,21 +1,26 @@
 //! The backend: weights and stores in memory, compiled programs, and runs over the pool.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use apprentice_graph::{
-    AnyOp, Arena, Backend, BackendError, BindingKind, Bound, Bytes, Element, Extents, Graph, Origin, Output,
-    Plan, ProgramId, Resident, StoreId, Support, Type, Weight, WeightId, plan,
+    AnyOp, Arena, Backend, BackendError, Bound, Bytes, Element, Extents, Graph, Need, Output, ProgramId, Resident,
+    StoreId, Support, Type, Weight, WeightId, plan,
 };
 use half::f16;
 
 use crate::error::CpuError;
 use crate::isa::Level;
 use crate::kernels::round_q8_0::{decode, encode, vector_bytes};
-use crate::lower::{Steps, supports};
-use crate::memory::{Buffer, Memory, Place, data_place};
+use crate::lower::{Schedule, supports};
+use crate::memory::{Buffer, Memory, Place, Spot, data_place};
+use crate::need::need;
 use crate::pool::{Outcome, Pool, Stop};
+use crate::program::Program;
+use crate::times::{Tally, Times};
 
 /// How a backend is set up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,8 +42,41 @@ pub struct Cpu {
     stores: Vec<Option<Store>>,
     programs: Vec<Option<Program>>,
     arenas: HashMap<Arena, HeldArena>,
-    scratch: Vec<Mutex<Vec<f32>>>,
+    workers: Vec<Mutex<Worker>>,
+    room: Room,
     stop: Arc<AtomicBool>,
+    times: Option<Times>,
+}
+
+/// What a worker has for itself.
+#[derive(Default)]
+struct Worker {
+    /// Working memory of kernels.
+    scratch: Vec<f32>,
+    /// Time by kind of step, where it is taken.
+    tallies: Vec<Tally>,
+}
+
+impl Worker {
+    /// Room for `scratch` numbers and for tallies of `kinds`.
+    fn prepare(&mut self, scratch: usize, kinds: &[usize]) {
+        if self.scratch.len() < scratch {
+            self.scratch.reserve_exact(scratch - self.scratch.len());
+            self.scratch.resize(scratch, 0.0);
+        }
+        if let Some(last) = kinds.iter().max()
+            && self.tallies.len() <= *last
+        {
+            self.tallies.resize(last + 1, Tally::default());
+        }
+    }
+}
+
+/// Tables that every run fills anew, kept so that none is allocated.
+#[derive(Default)]
+struct Room {
+    places: Vec<Place>,
+    spots: Vec<Spot>,
 }
 
 /// The memory of an arena, and whose values lie there.
@@ -79,12 +117,6 @@ struct Store {
     buffer: Buffer,
 }
 
-struct Program {
-    graph: Graph,
-    plan: Plan,
-    arena: Arena,
-}
-
 impl Cpu {
     /// A backend with its workers started.
     ///
@@ -94,7 +126,7 @@ impl Cpu {
         let best = Level::detect()?;
         let level = options.level.unwrap_or(best);
         let pool = Pool::new(options.threads.unwrap_or_else(Pool::default_workers))?;
-        let scratch = (0..pool.workers()).map(|_| Mutex::default()).collect();
+        let workers = (0..pool.workers()).map(|_| Mutex::default()).collect();
         Ok(Cpu {
             pool,
             level,
@@ -103,8 +135,10 @@ impl Cpu {
             stores: Vec::new(),
             programs: Vec::new(),
             arenas: HashMap::new(),
-            scratch,
+            workers,
+            room: Room::default(),
             stop: Arc::default(),
+            times: None,
         })
     }
 
@@ -123,6 +157,11 @@ impl Cpu {
         self.pool.workers()
     }
 
+    /// Takes the time of kernels from now on.
+    pub fn times(&mut self) -> Times {
+        self.times.get_or_insert_default().clone()
+    }
+
     fn store_at(&self, store: StoreId) -> Result<&Store, BackendError> {
         let slot = self.stores.get(store.0 as usize).and_then(Option::as_ref);
         slot.ok_or(BackendError::Handle { what: "store", index: store.0 as usize })
@@ -133,40 +172,12 @@ impl Cpu {
         slot.ok_or(BackendError::Handle { what: "program", index: program.0 as usize })
     }
 
-    fn type_of(&self, bound: Bound<'_>) -> Option<Type> {
+    fn type_of(&self, bound: Bound<'_>) -> Option<&Type> {
         match bound {
-            Bound::Weight(id) => self.weights.get(id.0 as usize).map(|weight| weight.ty.clone()),
-            Bound::Store(id) => self.store_at(id).ok().map(|store| store.ty.clone()),
+            Bound::Weight(id) => self.weights.get(id.0 as usize).map(|weight| &weight.ty),
+            Bound::Store(id) => self.store_at(id).ok().map(|store| &store.ty),
             _ => None,
         }
-    }
-
-    /// Places of the bindings of a run. Pointers into stores are taken mutably: the run may write them.
-    fn places(&mut self, bindings: &[Bound<'_>]) -> Result<Vec<Place>, BackendError> {
-        let mut stores: HashMap<StoreId, Place> = HashMap::new();
-        let place = |bound: &Bound<'_>| match bound {
-            Bound::Weight(id) => {
-                let bytes = match &self.weights[id.0 as usize].bytes {
-                    WeightBytes::Blocks(bytes) => (**bytes).as_ref(),
-                    WeightBytes::Numbers(buffer) => buffer.bytes(),
-                };
-                Ok(Place { start: bytes.as_ptr().cast_mut(), bytes: bytes.len() })
-            }
-            Bound::Store(id) => match stores.get(id) {
-                Some(place) => Ok(*place),
-                None => {
-                    let slot = self.stores.get_mut(id.0 as usize).and_then(Option::as_mut);
-                    let index = id.0 as usize;
-                    let store = slot.ok_or(BackendError::Handle { what: "store", index })?;
-                    let bytes = store.buffer.bytes_mut();
-                    let place = Place { start: bytes.as_mut_ptr(), bytes: bytes.len() };
-                    stores.insert(*id, place);
-                    Ok(place)
-                }
-            },
-            data => data_place(data).ok_or(BackendError::Handle { what: "data", index: 0 }),
-        };
-        bindings.iter().map(place).collect()
     }
 
     /// Output `index` of a program's last run: its element and bytes.
@@ -241,6 +252,7 @@ impl Backend for Cpu {
     fn release(&mut self, store: StoreId) {
         if let Some(slot) = self.stores.get_mut(store.0 as usize) {
             *slot = None;
+            self.programs.iter_mut().flatten().for_each(Program::forget);
         }
     }
 
@@ -326,8 +338,7 @@ impl Backend for Cpu {
             let buffer = buffer.ok_or(BackendError::Memory { what, bytes: plan.bytes as u64 })?;
             self.arenas.insert(arena, HeldArena { buffer, last: None });
         }
-        let program = Program { graph: graph.clone(), plan, arena };
-        self.programs.push(Some(program));
+        self.programs.push(Some(Program::new(graph.clone(), plan, arena)));
         Ok(ProgramId(self.programs.len() as u32 - 1))
     }
 
@@ -345,44 +356,70 @@ impl Backend for Cpu {
         from: usize,
         limit: u64,
     ) -> Result<Option<usize>, BackendError> {
+        let begin = Instant::now();
         let held = self.program_at(program)?;
         let stands = self.arenas.get(&held.arena).and_then(|arena| arena.stands(program, extents));
         if from != 0 && stands != Some(from) {
             return Err(BackendError::Part { expected: stands, found: from });
         }
-        held.graph.check_bindings(bindings, extents, |bound| self.type_of(bound))?;
-        check_cells(&self.program_at(program)?.graph, bindings)?;
-        let places = self.places(bindings)?;
+        if !held.has_seen(bindings, extents) {
+            held.graph.check_bindings(bindings, extents, |bound| self.type_of(bound))?;
+        }
+        held.check_cells(bindings)?;
+
+        let Cpu { pool, level, weights, stores, programs, arenas, workers, room, stop, times, .. } = self;
         let id = program;
-        let slot = self.programs[id.0 as usize].as_ref();
+        let slot = programs[id.0 as usize].as_mut();
         let program = slot.ok_or(BackendError::Handle { what: "program", index: id.0 as usize })?;
-        let held = self.arenas.get_mut(&program.arena);
+        let held = arenas.get_mut(&program.arena);
         let held = held.ok_or(BackendError::Handle { what: "arena", index: 0 })?;
         held.last = None; // until this part is done
         if self.poison && from == 0 {
             held.buffer.poison();
         }
-        let bytes = held.buffer.bytes_mut();
-        let arena = Place { start: bytes.as_mut_ptr(), bytes: bytes.len() };
+        let Room { places, spots } = room;
+        find_places(weights, stores, bindings, places)?;
+        program.see(bindings, extents);
+        let (graph, plan, prepared) = program.prepared(extents);
         // SAFETY: the places lead to weights, stores and the arena of this backend, which `&mut self` holds exclusively
         // until the run is over, and to the caller's data, which is borrowed; weights and data are only read.
-        let memory = unsafe { Memory::new(&program.graph, &program.plan, extents, places, arena) };
-        let steps = Steps::new(&memory, self.level);
-        for scratch in &self.scratch {
-            scratch.lock().unwrap_or_else(PoisonError::into_inner).resize(steps.scratch(), 0.0);
+        let memory =
+            unsafe { Memory::new(graph, plan, &prepared.layout, places, held.buffer.place(), spots) };
+        let schedule = prepared.schedule.get_or_insert_with(|| Schedule::new(&memory));
+        if let Some(times) = times
+            && prepared.kinds.len() != schedule.units().len()
+        {
+            prepared.kinds = schedule.names(graph).map(|name| times.kind(name)).collect();
         }
-        let execute = |step: usize, unit: usize, worker: usize| {
-            let mut scratch = self.scratch[worker].lock().unwrap_or_else(PoisonError::into_inner);
-            steps.execute(from + step, unit, &mut scratch);
+        let kinds = times.as_ref().map(|_| &prepared.kinds[..]);
+        for worker in workers.iter_mut() {
+            let worker = worker.get_mut().unwrap_or_else(PoisonError::into_inner);
+            worker.prepare(schedule.scratch(), kinds.unwrap_or_default());
+        }
+        let execute = |step: usize, units: Range<usize>, worker: usize| {
+            let mut worker = workers[worker].lock().unwrap_or_else(PoisonError::into_inner);
+            let Worker { scratch, tallies } = &mut *worker;
+            let step = from + step;
+            let Some(kinds) = kinds else { return schedule.execute(&memory, *level, step, units, scratch) };
+            let start = Instant::now();
+            schedule.execute(&memory, *level, step, units, scratch);
+            let tally = &mut tallies[kinds[step]];
+            tally.time += start.elapsed();
+            tally.calls += 1;
         };
-        let end = steps.end_of_part(from, limit);
+        let end = schedule.end_of_part(from, limit);
         // A store is not left half written: nobody stops once the first is being written.
-        let stop = Stop { flag: &self.stop, until: steps.first_effect().saturating_sub(from) };
-        let run = || self.pool.run(&steps.units()[from..end], &execute, stop);
+        let stop = Stop { flag: stop, until: schedule.first_effect().saturating_sub(from) };
+        let run = || pool.run(&schedule.units()[from..end], &execute, stop);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+        if let Some(times) = times {
+            let tallies = workers.iter_mut().map(|worker| worker.get_mut());
+            let tallies = tallies.map(|worker| &mut worker.unwrap_or_else(PoisonError::into_inner).tallies);
+            times.add(begin.elapsed(), tallies);
+        }
         match outcome {
             Ok(Outcome::Done) => {
-                let next = (end < steps.units().len()).then_some(end);
+                let next = (end < schedule.units().len()).then_some(end);
                 held.last = Some(LastRun { program: id, extents: *extents, next });
                 Ok(next)
             }
@@ -412,7 +449,12 @@ impl Backend for Cpu {
             weights: self.weights.iter().map(weight).sum(),
             stores: self.stores.iter().flatten().map(|store| store.buffer.len() as u64).sum(),
             arenas: self.arenas.values().map(|held| held.buffer.len() as u64).sum(),
+            scratch: self.workers.iter().map(scratch_bytes).sum(),
         }
+    }
+
+    fn need(&self, of: Need<'_>) -> Result<u64, BackendError> {
+        need(of, self.pool.workers())
     }
 
     fn support(&self, op: &AnyOp, inputs: &[&Type]) -> Support {
@@ -439,21 +481,36 @@ impl Store {
     }
 }
 
-/// Refuses cells outside their store before anything runs: an effect is the one place where data names what is written.
-fn check_cells(graph: &Graph, bindings: &[Bound<'_>]) -> Result<(), BackendError> {
-    for effect in graph.effects() {
-        let Some(cells) = effect.cells else { continue };
-        let Origin::Binding(index) = graph.values()[cells.index()].origin else { continue };
-        let Bound::I32(cells) = bindings[index] else { continue };
-        let limit = graph.ty(effect.store).rows();
-        let outside = |cell: &&i32| usize::try_from(**cell).is_ok_and(|cell| cell >= limit);
-        if let Some(cell) = cells.iter().find(outside) {
-            let name = graph.bindings()[index].name.clone();
-            return Err(BackendError::Index { name, index: i64::from(*cell), limit });
-        }
-        debug_assert_eq!(graph.bindings()[index].kind, BindingKind::Data);
+/// Places of the bindings of a run.
+fn find_places(
+    weights: &[HeldWeight],
+    stores: &mut [Option<Store>],
+    bindings: &[Bound<'_>],
+    places: &mut Vec<Place>,
+) -> Result<(), BackendError> {
+    places.clear();
+    for bound in bindings {
+        places.push(match bound {
+            Bound::Weight(id) => {
+                let weight = weights.get(id.0 as usize);
+                let bytes = match &weight.ok_or(missing("weight", id.0))?.bytes {
+                    WeightBytes::Blocks(bytes) => (**bytes).as_ref(),
+                    WeightBytes::Numbers(buffer) => buffer.bytes(),
+                };
+                Place { start: bytes.as_ptr().cast_mut(), bytes: bytes.len() }
+            }
+            Bound::Store(id) => {
+                let store = stores.get_mut(id.0 as usize).and_then(Option::as_mut);
+                store.ok_or(missing("store", id.0))?.buffer.place()
+            }
+            data => data_place(data).ok_or(missing("data", 0))?,
+        });
     }
     Ok(())
+}
+
+fn missing(what: &'static str, index: u32) -> BackendError {
+    BackendError::Handle { what, index: index as usize }
 }
 
 /// Little-endian elements as numbers.
@@ -480,6 +537,12 @@ fn convert<T>(element: Element, bytes: &[u8], into: &mut [T], number: impl Fn(f6
             }
         }
     }
+}
+
+/// Bytes that a worker's working memory has come to.
+fn scratch_bytes(worker: &Mutex<Worker>) -> u64 {
+    let worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
+    (worker.scratch.capacity() * size_of::<f32>()) as u64
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

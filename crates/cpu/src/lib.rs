@@ -11,11 +11,15 @@ pub mod kernels;
 mod lower;
 pub mod math;
 mod memory;
+mod need;
 pub mod pool;
+mod program;
+pub mod times;
 
 pub use backend::{Cpu, CpuOptions};
 pub use disjoint::Disjoint;
 pub use error::CpuError;
 pub use isa::{Isa, Level, Task};
 pub use kernels::Kernel;
-pub use pool::{Outcome, Pool};
+pub use pool::{Outcome, Pool, Stop};
+pub use times::Times;

@@ -1,10 +1,13 @@
 //! From the nodes of a graph to kernels over a run's memory: the one place that knows which kernel an op has.
 //!
-//! A step is a node or an effect. Its kernel is made anew, from pointers that the plan has fixed, for each unit and for
-//! counting units, so that slices exist only while a unit runs (see [`crate::memory`]).
+//! A step is a node or an effect. Its kernel is made anew, from pointers that the plan has fixed, for each call that does
+//! units of it and for counting them, so that slices exist only while units run (see [`crate::memory`]). How many units
+//! there are depends on counts only, so a [`Schedule`] serves all runs with the same counts.
+
+use std::ops::Range;
 
 use apprentice_graph::ops::Pairing;
-use apprentice_graph::{AnyOp, Effect, Element, Node, Storage, Type, ValueId};
+use apprentice_graph::{AnyOp, Effect, Element, Graph, Node, Storage, Type, ValueId};
 
 use crate::isa::Level;
 use crate::kernels::adamw::AdamW;
@@ -38,13 +41,11 @@ use crate::kernels::silu::{Silu, SiluVjp};
 use crate::kernels::sum_rows::SumRows;
 use crate::kernels::weight::Weight;
 use crate::kernels::write_rows::{Store, WriteRows};
-use crate::kernels::{Kernel, run_unit};
+use crate::kernels::{Kernel, run_units};
 use crate::memory::Memory;
 
-/// The steps of one run.
-pub(crate) struct Steps<'a> {
-    memory: &'a Memory<'a>,
-    level: Level,
+/// The steps of runs with the same counts: nodes in their order that have units, then effects.
+pub(crate) struct Schedule {
     steps: Vec<Step>,
     units: Vec<usize>,
     /// FLOPs of each step.
@@ -58,20 +59,19 @@ enum Step {
     Effect(usize),
 }
 
-impl<'a> Steps<'a> {
-    /// All steps that have units: nodes in their order, then effects.
-    pub(crate) fn new(memory: &'a Memory<'a>, level: Level) -> Steps<'a> {
+impl Schedule {
+    /// The schedule of a run; it holds for others with the same counts.
+    pub(crate) fn new(memory: &Memory<'_>) -> Schedule {
         let graph = memory.graph;
         let nodes = (0..graph.nodes().len()).map(Step::Node);
         let all = nodes.chain((0..graph.effects().len()).map(Step::Effect));
-        let mut made =
-            Steps { memory, level, steps: Vec::new(), units: Vec::new(), flops: Vec::new(), scratch: 0 };
+        let mut made = Schedule { steps: Vec::new(), units: Vec::new(), flops: Vec::new(), scratch: 0 };
         for step in all {
-            let Some(Size { units, scratch }) = made.visit(step, Count) else { continue };
+            let Some(Size { units, scratch }) = step.visit(memory, Count) else { continue };
             if units > 0 {
                 made.steps.push(step);
                 made.units.push(units);
-                made.flops.push(made.flops_of(step));
+                made.flops.push(step.flops(memory));
                 made.scratch = made.scratch.max(scratch);
             }
         }
@@ -83,6 +83,11 @@ impl<'a> Steps<'a> {
         &self.units
     }
 
+    /// float32 that a worker needs as working memory.
+    pub(crate) fn scratch(&self) -> usize {
+        self.scratch
+    }
+
     /// The first step that writes a store.
     pub(crate) fn first_effect(&self) -> usize {
         self.steps.partition_point(|step| matches!(step, Step::Node(_)))
@@ -90,6 +95,9 @@ impl<'a> Steps<'a> {
 
     /// Where a part ends that begins at `from` and may spend about `limit` FLOPs. Effects are in the last part only.
     pub(crate) fn end_of_part(&self, from: usize, limit: u64) -> usize {
+        if limit == u64::MAX {
+            return self.steps.len();
+        }
         let effects = self.first_effect();
         let mut spent = 0u64;
         for step in from..effects {
@@ -101,35 +109,51 @@ impl<'a> Steps<'a> {
         self.steps.len()
     }
 
-    /// FLOPs of a step with the counts of this run, about: its share of what it would be at full capacity.
-    fn flops_of(&self, step: Step) -> u64 {
-        let Step::Node(index) = step else { return 0 };
-        let graph = self.memory.graph;
+    /// Does `units` of one step.
+    pub(crate) fn execute(
+        &self,
+        memory: &Memory<'_>,
+        level: Level,
+        step: usize,
+        units: Range<usize>,
+        scratch: &mut [f32],
+    ) {
+        self.steps[step].visit(memory, Execute { level, units, scratch });
+    }
+
+    /// What each step does, for a table of times: the op, of a product also the shape of its weight.
+    pub(crate) fn names(&self, graph: &Graph) -> impl Iterator<Item = String> {
+        self.steps.iter().map(|step| match step {
+            Step::Effect(_) => "write".to_owned(),
+            Step::Node(index) => {
+                let node = &graph.nodes()[*index];
+                let inputs = node.inputs.iter().flatten().map(|input| graph.ty(*input));
+                let weight = inputs.filter(|ty| matches!(ty.element, Element::Weight(_))).next();
+                let shape = weight.map(|ty| format!(" {}x{} {}", ty.rows(), ty.width(), ty.element));
+                format!("{}{}", node.op.name(), shape.unwrap_or_default())
+            }
+        })
+    }
+}
+
+impl Step {
+    fn visit<V: Visit>(self, memory: &Memory<'_>, visit: V) -> Option<V::Output> {
+        match self {
+            Step::Node(index) => visit_node(memory, &memory.graph.nodes()[index], visit),
+            Step::Effect(index) => Some(visit_effect(memory, &memory.graph.effects()[index], visit)),
+        }
+    }
+
+    /// FLOPs with the counts of this run, about: its share of what it would be at full capacity.
+    fn flops(self, memory: &Memory<'_>) -> u64 {
+        let Step::Node(index) = self else { return 0 };
+        let graph = memory.graph;
         let node = &graph.nodes()[index];
         let absent = Type::absent();
         let types: Vec<&Type> = node.inputs.iter().map(|id| id.map_or(&absent, |id| graph.ty(id))).collect();
         let out = node.outputs[0];
-        let (rows, capacity) = (self.memory.rows(out) as u128, graph.ty(out).rows().max(1) as u128);
+        let (rows, capacity) = (memory.rows(out) as u128, graph.ty(out).rows().max(1) as u128);
         (u128::from(node.op.cost(&types).flops) * rows / capacity) as u64
-    }
-
-    /// float32 that a worker needs as working memory.
-    pub(crate) fn scratch(&self) -> usize {
-        self.scratch
-    }
-
-    /// Does one unit of one step.
-    pub(crate) fn execute(&self, step: usize, unit: usize, scratch: &mut [f32]) {
-        self.visit(self.steps[step], Execute { level: self.level, unit, scratch });
-    }
-
-    fn visit<V: Visit>(&self, step: Step, visit: V) -> Option<V::Output> {
-        match step {
-            Step::Node(index) => visit_node(self.memory, &self.memory.graph.nodes()[index], visit),
-            Step::Effect(index) => {
-                Some(visit_effect(self.memory, &self.memory.graph.effects()[index], visit))
-            }
-        }
     }
 }
 
@@ -155,14 +179,14 @@ impl Visit for Count {
 
 struct Execute<'a> {
     level: Level,
-    unit: usize,
+    units: Range<usize>,
     scratch: &'a mut [f32],
 }
 
 impl Visit for Execute<'_> {
     type Output = ();
     fn visit<K: Kernel>(self, kernel: &K) {
-        run_unit(self.level, kernel, self.unit, self.scratch);
+        run_units(self.level, kernel, self.units, self.scratch);
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::marker::PhantomData;
 
-use apprentice_graph::{Bound, Extents, Graph, Origin, Plan, Type, ValueId};
+use apprentice_graph::{Bound, Extents, Graph, Origin, Plan, Type, ValueData, ValueId};
 
 use crate::disjoint::Disjoint;
 
@@ -62,6 +62,10 @@ impl Buffer {
         };
         &mut all[..bytes]
     }
+    /// The first byte, for a run that holds the buffer exclusively.
+    pub(crate) fn place(&mut self) -> Place {
+        Place { start: self.lines.as_mut_ptr().cast(), bytes: self.bytes }
+    }
     /// Sets every byte of the arena to a NaN: what a kernel reads without having been given it shows.
     pub(crate) fn poison(&mut self) {
         self.lines.fill(Line([0xff; LINE_BYTES]));
@@ -73,6 +77,7 @@ pub(crate) trait Plain: Copy {}
 impl Plain for f32 {}
 impl Plain for f64 {}
 impl Plain for i32 {}
+impl Plain for i8 {}
 impl Plain for u32 {}
 
 /// Bytes of one binding.
@@ -87,37 +92,101 @@ unsafe impl Send for Place {}
 // SAFETY: as above.
 unsafe impl Sync for Place {}
 
+/// Where each value lies in runs with the same counts, and how much of it there is: what a run needs to know of types,
+/// worked out once.
+pub(crate) struct Layout {
+    values: Vec<Slot>,
+    /// Bytes of the arena that the values reach to.
+    arena_bytes: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    base: Base,
+    /// Rows that the run counts on axis 0.
+    rows: usize,
+    /// Elements.
+    count: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Base {
+    /// The binding of this index.
+    Binding(usize),
+    /// Bytes of the arena.
+    Arena { offset: usize, bytes: usize },
+}
+
+impl Layout {
+    /// The layout of a verified graph by its plan.
+    pub(crate) fn new(graph: &Graph, plan: &Plan, extents: &Extents) -> Layout {
+        let slot = |index: usize, value: &ValueData| {
+            let root = plan.roots[index];
+            let base = match graph.values()[root.index()].origin {
+                Origin::Binding(binding) => Base::Binding(binding),
+                Origin::Node { .. } => Base::Arena {
+                    offset: plan.offsets[index].expect("the plan places what nodes make"),
+                    bytes: graph.ty(root).bytes().expect("a verified type has a size"),
+                },
+            };
+            let ty = &value.ty;
+            let rows = ty.extent.map_or(ty.rows(), |extent| extents.get(extent));
+            Slot { base, rows, count: rows * ty.row_count() }
+        };
+        let values: Vec<Slot> =
+            graph.values().iter().enumerate().map(|(index, value)| slot(index, value)).collect();
+        let end = |slot: &Slot| match slot.base {
+            Base::Arena { offset, bytes } => offset + bytes,
+            Base::Binding(_) => 0,
+        };
+        let arena_bytes = values.iter().map(end).max().unwrap_or(0);
+        Layout { values, arena_bytes }
+    }
+}
+
+/// A value in one run.
+#[derive(Clone, Copy)]
+pub(crate) struct Spot {
+    place: Place,
+    rows: usize,
+    count: usize,
+}
+
 /// The memory of one run.
 pub(crate) struct Memory<'a> {
     pub(crate) graph: &'a Graph,
     pub(crate) plan: &'a Plan,
-    pub(crate) extents: &'a Extents,
-    /// Place of each binding, in the order of [`Graph::bindings`].
-    bindings: Vec<Place>,
-    arena: Place,
+    spots: &'a [Spot],
     borrow: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> Memory<'a> {
-    /// The memory of a run over `bindings`, whose number and lengths have been checked against the graph.
+    /// The memory of a run over `bindings`, one for each of [`Graph::bindings`], whose lengths have been checked against
+    /// the graph. `spots` is room for a table, kept from run to run.
     ///
     /// # Safety
     /// Every place must be valid for reads of its bytes for `'a`, and those of the arena and of stores that the graph
-    /// writes for writes too, with no other access meanwhile; the arena has the plan's bytes.
+    /// writes for writes too, with no other access meanwhile.
     pub(crate) unsafe fn new(
         graph: &'a Graph,
         plan: &'a Plan,
-        extents: &'a Extents,
-        bindings: Vec<Place>,
+        layout: &Layout,
+        bindings: &[Place],
         arena: Place,
+        spots: &'a mut Vec<Spot>,
     ) -> Memory<'a> {
-        assert!(
-            arena.bytes >= plan.bytes,
-            "the arena has {} bytes, the plan needs {}",
-            arena.bytes,
-            plan.bytes
-        );
-        Memory { graph, plan, extents, bindings, arena, borrow: PhantomData }
+        let (have, need) = (arena.bytes, layout.arena_bytes);
+        assert!(have >= need, "the arena has {have} bytes, the plan needs {need}");
+        spots.clear();
+        spots.extend(layout.values.iter().map(|slot| {
+            let place = match slot.base {
+                Base::Binding(index) => bindings[index],
+                // SAFETY: inside the arena by the assertion above.
+                Base::Arena { offset, bytes } => Place { start: unsafe { arena.start.add(offset) }, bytes },
+            };
+            Spot { place, rows: slot.rows, count: slot.count }
+        }));
+        Memory { graph, plan, spots, borrow: PhantomData }
     }
 
     /// Type of a value.
@@ -127,19 +196,12 @@ impl<'a> Memory<'a> {
 
     /// Rows that a run counts on axis 0 of a value.
     pub(crate) fn rows(&self, value: ValueId) -> usize {
-        let ty = self.graph.ty(value);
-        ty.extent.map_or(ty.rows(), |extent| self.extents.get(extent))
-    }
-
-    /// Elements of a value in this run.
-    pub(crate) fn count(&self, value: ValueId) -> usize {
-        self.rows(value) * self.graph.ty(value).row_count()
+        self.spots[value.index()].rows
     }
 
     /// Elements of a value, to be read by one unit.
     pub(crate) fn read<T: Plain>(&self, value: ValueId) -> &'a [T] {
-        let count = self.count(value);
-        let start = self.start::<T>(value, count);
+        let (start, count) = self.start::<T>(value);
         // SAFETY: inside a buffer that lives for `'a` and is aligned, by `start`; not written during the unit, by the
         // proof at the top of this file.
         unsafe { std::slice::from_raw_parts(start, count) }
@@ -147,22 +209,21 @@ impl<'a> Memory<'a> {
 
     /// Elements of a value, to be written in parts by the units of one step.
     pub(crate) fn write<T: Plain>(&self, value: ValueId) -> Disjoint<'a, T> {
-        let count = self.count(value);
-        let start = self.start::<T>(value, count);
+        let (start, count) = self.start::<T>(value);
         // SAFETY: inside a buffer that lives for `'a`, is aligned and written by this step alone, by the proof above.
         unsafe { Disjoint::from_raw(start, count) }
     }
 
     /// All bytes of a weight or store, to be read by one unit.
     pub(crate) fn read_bytes(&self, value: ValueId) -> &'a [u8] {
-        let place = self.place(value);
+        let place = self.spots[value.index()].place;
         // SAFETY: a buffer that lives for `'a`; not written during the unit, by the proof at the top of this file.
         unsafe { std::slice::from_raw_parts(place.start, place.bytes) }
     }
 
     /// All bytes of a store, to be written in parts by the units of one step.
     pub(crate) fn write_bytes(&self, value: ValueId) -> Disjoint<'a, u8> {
-        let place = self.place(value);
+        let place = self.spots[value.index()].place;
         // SAFETY: a buffer that lives for `'a` and is written by this step alone, by the proof at the top of this file.
         unsafe { Disjoint::from_raw(place.start, place.bytes) }
     }
@@ -172,26 +233,12 @@ impl<'a> Memory<'a> {
         self.plan.roots[a.index()] == self.plan.roots[b.index()]
     }
 
-    fn start<T: Plain>(&self, value: ValueId, count: usize) -> *mut T {
-        let place = self.place(value);
+    fn start<T: Plain>(&self, value: ValueId) -> (*mut T, usize) {
+        let Spot { place, count, .. } = self.spots[value.index()];
         let bytes = count * size_of::<T>();
         assert!(bytes <= place.bytes, "{value}: {bytes} bytes of {}", place.bytes);
         assert!(place.start.addr().is_multiple_of(align_of::<T>()), "{value}: not aligned");
-        place.start.cast()
-    }
-
-    fn place(&self, value: ValueId) -> Place {
-        let root = self.plan.roots[value.index()];
-        match self.graph.values()[root.index()].origin {
-            Origin::Binding(index) => self.bindings[index],
-            Origin::Node { .. } => {
-                let offset = self.plan.offsets[value.index()].expect("the plan places what nodes make");
-                let bytes = self.graph.ty(root).bytes().expect("a verified type has a size");
-                assert!(offset + bytes <= self.arena.bytes, "{value}: outside the arena");
-                // SAFETY: inside the arena by the line above.
-                Place { start: unsafe { self.arena.start.add(offset) }, bytes }
-            }
-        }
+        (place.start.cast(), count)
     }
 }
 
@@ -199,6 +246,7 @@ impl<'a> Memory<'a> {
 pub(crate) fn data_place(bound: &Bound<'_>) -> Option<Place> {
     let (start, bytes) = match bound {
         Bound::I32(data) => (data.as_ptr().cast::<u8>(), size_of_val(*data)),
+        Bound::I8(data) => (data.as_ptr().cast::<u8>(), size_of_val(*data)),
         Bound::F32(data) => (data.as_ptr().cast::<u8>(), size_of_val(*data)),
         Bound::F64(data) => (data.as_ptr().cast::<u8>(), size_of_val(*data)),
         Bound::Weight(_) | Bound::Store(_) => return None,

@@ -10,6 +10,7 @@
 //! them in, and [`Pool::run`] takes the job away and waits until all are out before it returns.
 
 use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -45,6 +46,13 @@ pub struct Stop<'a> {
     pub until: usize,
 }
 
+impl Stop<'_> {
+    /// Whether the run ends before this step.
+    fn is_due(&self, step: usize) -> bool {
+        step <= self.until && self.flag.load(Ordering::Relaxed)
+    }
+}
+
 impl<'a> From<&'a AtomicBool> for Stop<'a> {
     /// A flag that is looked at before every step.
     fn from(flag: &'a AtomicBool) -> Self {
@@ -52,8 +60,8 @@ impl<'a> From<&'a AtomicBool> for Stop<'a> {
     }
 }
 
-/// What a run does: `execute(step, unit, worker)`.
-pub type Execute<'a> = dyn Fn(usize, usize, usize) + Sync + 'a;
+/// What a run does: `execute(step, units, worker)`.
+pub type Execute<'a> = dyn Fn(usize, Range<usize>, usize) + Sync + 'a;
 
 /// Threads that run programs. Dropping it ends them.
 #[derive(Debug)]
@@ -97,8 +105,9 @@ impl Pool {
         self.threads.len() + 1
     }
 
-    /// Does `steps[s]` units of each step `s`, in the order of steps: `execute(step, unit, worker)` once for each unit,
-    /// after all units of earlier steps, never twice at a time for one worker. `stop` is looked at between steps.
+    /// Does `steps[s]` units of each step `s`, in the order of steps: `execute(step, units, worker)`, each unit in one call,
+    /// after all units of earlier steps, never twice at a time for one worker. `stop` is looked at between steps. One worker
+    /// alone takes a step's units in one call.
     /// Workers run with the default floating-point control (nearest even, denormals kept); the caller's is restored.
     ///
     /// Another run of the same pool waits for its turn; one from inside `execute` would wait for ever.
@@ -108,10 +117,14 @@ impl Pool {
     pub fn run<'a>(&self, steps: &[usize], execute: &Execute<'_>, stop: impl Into<Stop<'a>>) -> Outcome {
         assert!(steps.iter().all(|units| u32::try_from(*units).is_ok()), "more units than a step can count");
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let stop = stop.into();
+        if self.threads.is_empty() {
+            return alone(steps, execute, stop);
+        }
         let job = Job {
             steps,
             execute,
-            stop: stop.into(),
+            stop,
             place: AtomicU64::new(pack(0, u32::MAX)), // taken whole, until the caller opens the first step
             finished: AtomicUsize::new(0),
             stopped: AtomicUsize::new(usize::MAX),
@@ -136,6 +149,20 @@ impl Pool {
             step => Outcome::Stopped { step },
         }
     }
+}
+
+/// A run with one worker: nothing is shared, and nobody is waited for.
+fn alone(steps: &[usize], execute: &Execute<'_>, stop: Stop<'_>) -> Outcome {
+    let _control = DefaultControl::enter();
+    for (step, units) in steps.iter().enumerate() {
+        if stop.is_due(step) {
+            return Outcome::Stopped { step };
+        }
+        if *units > 0 {
+            execute(step, 0..*units, 0);
+        }
+    }
+    Outcome::Done
 }
 
 impl Drop for Pool {
@@ -183,7 +210,7 @@ impl Job<'_> {
 
     /// Does one unit; a panic is kept, the first one if there are several.
     fn execute(&self, step: usize, unit: usize, worker: usize) -> bool {
-        match catch_unwind(AssertUnwindSafe(|| (self.execute)(step, unit, worker))) {
+        match catch_unwind(AssertUnwindSafe(|| (self.execute)(step, unit..unit + 1, worker))) {
             Ok(()) => true,
             Err(panic) => {
                 self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
@@ -346,7 +373,7 @@ impl Shared {
     /// Opens the first step from `step` on that is worth sharing; smaller ones before it are done here.
     fn open(&self, job: &Job<'_>, mut step: usize, worker: usize) {
         while let Some(&units) = job.steps.get(step) {
-            if step <= job.stop.until && job.stop.flag.load(Ordering::Relaxed) {
+            if job.stop.is_due(step) {
                 job.stopped.store(step, Ordering::SeqCst);
                 return self.end(job);
             }

@@ -72,6 +72,30 @@ pub struct Resident {
     pub stores: u64,
     /// Arenas of the compiled programs.
     pub arenas: u64,
+    /// Working memory of the workers.
+    pub scratch: u64,
+}
+
+impl Resident {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.weights + self.stores + self.arenas + self.scratch
+    }
+}
+
+/// Something that a backend may be given.
+#[derive(Clone, Copy, Debug)]
+pub enum Need<'a> {
+    /// A weight of this type, file pages included.
+    Weight(&'a Type),
+    /// That part of such a weight which is copied and not read where it lies.
+    Copied(&'a Type),
+    /// A store of this type.
+    Store(&'a Type),
+    /// The arena of a program of this graph; programs of one arena share that of the largest.
+    Arena(&'a Graph),
+    /// The working memory of a run of this graph at full capacity, all workers together; runs share that of the largest.
+    Scratch(&'a Graph),
 }
 
 /// Whether a backend has an op.
@@ -137,6 +161,11 @@ pub trait Backend: Send {
     fn output_f64(&self, program: ProgramId, index: usize, into: &mut [f64]) -> Result<(), BackendError>;
     /// What is held now.
     fn resident(&self) -> Resident;
+    /// Bytes that this would take, before it is given: what [`Backend::resident`] counts afterwards.
+    ///
+    /// # Errors
+    /// [`BackendError::Memory`] where the size cannot be told.
+    fn need(&self, of: Need<'_>) -> Result<u64, BackendError>;
     /// Whether it runs this op on inputs of these types.
     fn support(&self, op: &AnyOp, inputs: &[&Type]) -> Support;
 }
@@ -262,11 +291,11 @@ pub(crate) fn run_shape(ty: &Type, extents: &Extents) -> Vec<usize> {
 impl Graph {
     /// Checks what does not depend on a backend: the number, kinds and lengths of `bindings`, and counts against
     /// capacities. `type_of` answers the type behind a weight's or store's handle.
-    pub fn check_bindings(
+    pub fn check_bindings<'t>(
         &self,
         bindings: &[Bound<'_>],
         extents: &Extents,
-        type_of: impl Fn(Bound<'_>) -> Option<Type>,
+        type_of: impl Fn(Bound<'_>) -> Option<&'t Type>,
     ) -> Result<(), BackendError> {
         if bindings.len() != self.bindings.len() {
             return Err(BackendError::Binding {

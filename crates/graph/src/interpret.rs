@@ -7,7 +7,8 @@ use apprentice_quant::Format;
 
 use crate::array::Array;
 use crate::backend::{
-    Arena, Backend, BackendError, Bound, ProgramId, Resident, StoreId, Support, Weight, WeightId, run_shape,
+    Arena, Backend, BackendError, Bound, Need, ProgramId, Resident, StoreId, Support, Weight, WeightId,
+    run_shape,
 };
 use crate::graph::{Graph, Origin};
 use crate::ids::ValueId;
@@ -172,8 +173,8 @@ impl Backend for Interpreter {
         }
         let graph = &self.program_at(program)?.graph;
         graph.check_bindings(bindings, extents, |bound| match bound {
-            Bound::Weight(id) => self.weights.get(id.0 as usize).map(|(ty, _)| ty.clone()),
-            Bound::Store(id) => self.store_at(id).ok().map(|(ty, _)| ty.clone()),
+            Bound::Weight(id) => self.weights.get(id.0 as usize).map(|(ty, _)| ty),
+            Bound::Store(id) => self.store_at(id).ok().map(|(ty, _)| ty),
             _ => None,
         })?;
         let array_of = |value: ValueId| {
@@ -247,7 +248,18 @@ impl Backend for Interpreter {
             weights: self.weights.iter().map(|(_, array)| bytes(array)).sum(),
             stores: self.stores.iter().flatten().map(|(_, array)| bytes(array)).sum(),
             arenas: 0,
+            scratch: 0,
         }
+    }
+
+    /// Weights and stores are float64 of their elements; values of a run are not counted.
+    fn need(&self, of: Need<'_>) -> Result<u64, BackendError> {
+        Ok(match of {
+            Need::Weight(ty) | Need::Copied(ty) | Need::Store(ty) => {
+                ty.shape.count().and_then(|count| count.checked_mul(8)).unwrap_or(usize::MAX) as u64
+            }
+            Need::Arena(_) | Need::Scratch(_) => 0,
+        })
     }
 
     fn support(&self, _op: &AnyOp, _inputs: &[&Type]) -> Support {

@@ -1,9 +1,10 @@
 //! Every unit once, steps in order, whatever the workers do in between.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::{Outcome, Pool};
+use super::{Outcome, Pool, Stop};
 
 static GO: AtomicBool = AtomicBool::new(false);
 
@@ -16,14 +17,16 @@ fn check(workers: usize, steps: &[usize], delay: impl Fn(usize, usize) + Sync) {
     let busy: Vec<AtomicBool> = (0..workers).map(|_| AtomicBool::new(false)).collect();
     let outcome = pool.run(
         steps,
-        &|step, unit, worker| {
+        &|step, units, worker| {
             assert!(!busy[worker].swap(true, Ordering::SeqCst), "worker {worker} twice at a time");
             if let Some(before) = step.checked_sub(1) {
                 assert_eq!(done[before].load(Ordering::SeqCst), steps[before], "step {step} began too early");
             }
-            delay(step, unit);
-            unit_done[step][unit].fetch_add(1, Ordering::SeqCst);
-            done[step].fetch_add(1, Ordering::SeqCst);
+            for unit in units {
+                delay(step, unit);
+                unit_done[step][unit].fetch_add(1, Ordering::SeqCst);
+                done[step].fetch_add(1, Ordering::SeqCst);
+            }
             busy[worker].store(false, Ordering::SeqCst);
         },
         &GO,
@@ -69,7 +72,10 @@ fn many_runs_of_one_pool() {
     let pool = Pool::new(4).unwrap();
     let sum = AtomicUsize::new(0);
     for _ in 0..2000 {
-        pool.run(&[3, 1, 2], &|step, unit, _| _ = sum.fetch_add(10 * step + unit, Ordering::SeqCst), &GO);
+        let add = |step: usize, units: Range<usize>, _: usize| {
+            units.for_each(|unit| _ = sum.fetch_add(10 * step + unit, Ordering::SeqCst));
+        };
+        pool.run(&[3, 1, 2], &add, &GO);
     }
     assert_eq!(sum.into_inner(), 2000 * (1 + 2 + 10 + 20 + 21));
 }
@@ -104,14 +110,30 @@ fn a_stop_is_seen_between_steps() {
         let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
         let outcome = pool.run(
             &[4; 10],
-            &|step, _, _| {
+            &|step, units, _| {
                 stop.fetch_or(step == 5, Ordering::SeqCst);
-                done.fetch_add(1, Ordering::SeqCst);
+                done.fetch_add(units.len(), Ordering::SeqCst);
             },
             &stop,
         );
         assert_eq!((outcome, done.into_inner()), (Outcome::Stopped { step: 6 }, 24));
         assert_eq!(pool.run(&[4], &|_, _, _| panic!("begun"), &stop), Outcome::Stopped { step: 0 });
+    }
+}
+
+#[test]
+fn what_begins_behind_the_last_stop_is_finished() {
+    for workers in [1, 3] {
+        let pool = Pool::new(workers).unwrap();
+        let flag = AtomicBool::new(false);
+        for (raised, expected) in [(3, Outcome::Stopped { step: 4 }), (4, Outcome::Done), (9, Outcome::Done)]
+        {
+            flag.store(false, Ordering::SeqCst);
+            let execute = |step: usize, _: Range<usize>, _: usize| {
+                flag.fetch_or(step == raised, Ordering::SeqCst);
+            };
+            assert_eq!(pool.run(&[2; 10], &execute, Stop { flag: &flag, until: 4 }), expected, "{raised}");
+        }
     }
 }
 
@@ -122,8 +144,8 @@ fn a_panic_surfaces_and_the_pool_lives_on() {
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             pool.run(
                 &[1, 6, 1],
-                &|step, unit, _| {
-                    if (step, unit) == panicking {
+                &|step, units, _| {
+                    if step == panicking.0 && units.contains(&panicking.1) {
                         std::panic::resume_unwind(Box::new("unit broke"));
                     }
                 },

@@ -82,12 +82,14 @@ fn bytes_do_not_depend_on_the_number_of_workers() {
         let (mut y, mut dx) = (vec![f32::NAN; rows * outputs], vec![f32::NAN; rows * width]);
         let forward = Linear::new(rows, &x, weight, Disjoint::new(&mut y));
         let backward = LinearVjp::new(rows, &dy, weight, Disjoint::new(&mut dx));
-        let execute = |step: usize, unit: usize, _: usize| {
+        let execute = |step: usize, units: std::ops::Range<usize>, _: usize| {
             let mut scratch = vec![f32::NAN; forward.scratch().max(backward.scratch())];
-            if step == 0 {
-                run_unit(level, &forward, unit, &mut scratch);
-            } else {
-                run_unit(level, &backward, unit, &mut scratch);
+            for unit in units {
+                if step == 0 {
+                    run_unit(level, &forward, unit, &mut scratch);
+                } else {
+                    run_unit(level, &backward, unit, &mut scratch);
+                }
             }
         };
         let steps = [forward.units(), backward.units()];
