@@ -6,7 +6,7 @@ use apprentice_quant::{ErrorKind, Format};
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CpuError {
     /// No level has this name.
-    #[error("level {found:?}: expected scalar, avx2 or avx512")]
+    #[error("level {found:?}: expected scalar, avx2, avxvnni, avx512 or avx512vnni")]
     UnknownLevel {
         /// The name.
         found: String,

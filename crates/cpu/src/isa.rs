@@ -33,6 +33,24 @@ pub trait Task {
     fn run<I: Isa>(self, isa: I) -> Self::Output;
 }
 
+/// Something to be done at a level that multiplies bytes; `run` is compiled for it.
+pub trait ByteTask {
+    /// What comes out.
+    type Output;
+    /// Does it. Implementations are `#[inline(always)]`, as is all generic code that they call.
+    fn run<I: Isa, B: Bytes<I>>(self, isa: I, bytes: B) -> Self::Output;
+}
+
+/// Products of bytes, four to a lane, added to 32-bit sums. Exact: the largest sums of a kernel stay far inside.
+pub trait Bytes<I: Isa>: Copy {
+    /// Whether [`Bytes::dot`] takes codes up to 255, and not only up to 128.
+    const WIDE: bool;
+    /// `sums + sum of four products` a lane; `codes` are unsigned, `x` signed.
+    fn dot(self, isa: I, sums: I::W, codes: I::W, x: I::W) -> I::W;
+    /// The same with signed codes; no byte of `x` is -128.
+    fn dot_signed(self, isa: I, sums: I::W, codes: I::W, x: I::W) -> I::W;
+}
+
 /// An instruction set, as operations on sixteen lanes.
 #[allow(
     clippy::wrong_self_convention,
@@ -114,6 +132,13 @@ pub trait Isa: Copy + Send + Sync + fmt::Debug + 'static {
     fn load_u8(self, source: &[u8; LANES]) -> Self::W;
     /// Sixteen bytes, sign-extended.
     fn load_i8(self, source: &[u8; LANES]) -> Self::W;
+    /// The lanes, each in -128..=127, as bytes.
+    fn store_i8(self, target: &mut [i8; LANES], a: Self::W);
+    /// Sixteen bytes of each of sixteen rows, turned: lane `r` of column `c` holds bytes `4 c` to `4 c + 3` of row `r`.
+    ///
+    /// # Safety
+    /// Every pointer is valid for reading sixteen bytes.
+    unsafe fn columns_at(self, rows: &[*const u8; LANES]) -> [Self::W; 4];
     /// Sixteen little-endian 16-bit words, zero-extended.
     fn load_u16(self, source: &[u8; 2 * LANES]) -> Self::W;
     /// Wrapping `a + b`.
@@ -145,6 +170,9 @@ pub trait Isa: Copy + Send + Sync + fmt::Debug + 'static {
     const FAST_LOOKUP: bool;
     /// Lane `code % 16` of `table`, for each code.
     fn lookup(self, table: Self::V, code: Self::W) -> Self::V;
+
+    /// Does a task that multiplies bytes, with what the level has for it.
+    fn run_bytes<T: ByteTask>(self, task: T) -> T::Output;
 
     /// The tree of NUMERICS: lanes `i` and `i+8` are added, then `i` and `i+4`, `i` and `i+2`, `i` and `i+1`.
     fn sum_tree(self, a: Self::V) -> f32;
@@ -275,22 +303,25 @@ pub fn fma_rest<I: Isa>(isa: I, a: &[f32], b: &[f32], sum: I::V) -> I::V {
 pub enum Level {
     /// One element at a time.
     Scalar(Scalar),
-    /// AVX2 with FMA and F16C.
+    /// AVX2 with FMA and F16C, perhaps with AVX-VNNI.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
-    /// AVX-512 F, BW, DQ and VL.
+    /// AVX-512 F, BW, DQ and VL, perhaps with VNNI.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
 }
 
 impl Level {
+    /// Names of all levels, lowest first: `scalar`; `avx2`, with FMA and F16C; `avxvnni`, the same with AVX-VNNI for products
+    /// of bytes; `avx512`, which is F, BW, DQ and VL; `avx512vnni`, the same with VNNI.
+    pub const NAMES: [&'static str; 5] = ["scalar", "avx2", "avxvnni", "avx512", "avx512vnni"];
+
     /// The highest level of this machine.
     ///
     /// # Errors
     /// [`CpuError::FusedMultiplyAdd`] where the machine rounds a multiply-add twice.
     pub fn detect() -> Result<Self, CpuError> {
-        #[cfg(target_arch = "x86_64")]
-        for name in ["avx512", "avx2"] {
+        for name in Self::NAMES.into_iter().rev() {
             match Self::parse(name) {
                 Err(CpuError::LevelAbsent { .. }) => {}
                 found => return found,
@@ -299,7 +330,7 @@ impl Level {
         Self::parse("scalar")
     }
 
-    /// The level called `scalar`, `avx2` or `avx512`.
+    /// The level of this name, one of [`Level::NAMES`].
     ///
     /// # Errors
     /// [`CpuError::UnknownLevel`]; [`CpuError::LevelAbsent`] where the machine lacks it;
@@ -310,12 +341,16 @@ impl Level {
             #[cfg(target_arch = "x86_64")]
             "avx2" => Self::Avx2(Avx2::detect()?),
             #[cfg(target_arch = "x86_64")]
+            "avxvnni" => Self::Avx2(Avx2::detect_vnni()?),
+            #[cfg(target_arch = "x86_64")]
             "avx512" => Self::Avx512(Avx512::detect()?),
-            #[cfg(not(target_arch = "x86_64"))]
-            "avx2" => return Err(CpuError::LevelAbsent { level: "avx2", missing: "avx2" }),
-            #[cfg(not(target_arch = "x86_64"))]
-            "avx512" => return Err(CpuError::LevelAbsent { level: "avx512", missing: "avx512f" }),
-            _ => return Err(CpuError::UnknownLevel { found: name.to_string() }),
+            #[cfg(target_arch = "x86_64")]
+            "avx512vnni" => Self::Avx512(Avx512::detect_vnni()?),
+            _ => match Self::NAMES.into_iter().find(|level| *level == name) {
+                // No machine but x86-64 has it.
+                Some(level) => return Err(CpuError::LevelAbsent { level, missing: level }),
+                None => return Err(CpuError::UnknownLevel { found: name.to_string() }),
+            },
         };
         if !level.run(RoundsOnce) {
             return Err(CpuError::FusedMultiplyAdd { level: level.name() });
@@ -325,7 +360,7 @@ impl Level {
 
     /// All levels of this machine, lowest first.
     pub fn all() -> Vec<Self> {
-        ["scalar", "avx2", "avx512"].iter().filter_map(|name| Self::parse(name).ok()).collect()
+        Self::NAMES.into_iter().filter_map(|name| Self::parse(name).ok()).collect()
     }
 
     /// The name that [`Level::parse`] reads.
@@ -333,9 +368,21 @@ impl Level {
         match self {
             Self::Scalar(_) => "scalar",
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(_) => "avx2",
+            Self::Avx2(isa) => {
+                if isa.has_vnni() {
+                    "avxvnni"
+                } else {
+                    "avx2"
+                }
+            }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(_) => "avx512",
+            Self::Avx512(isa) => {
+                if isa.has_vnni() {
+                    "avx512vnni"
+                } else {
+                    "avx512"
+                }
+            }
         }
     }
 

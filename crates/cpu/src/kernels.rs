@@ -75,6 +75,18 @@ pub fn run_unit<K: Kernel>(level: Level, kernel: &K, unit: usize, scratch: &mut 
     level.run(Unit { kernel, unit, scratch });
 }
 
+/// Does `units` of `kernel` in order at `level`.
+///
+/// # Panics
+/// If one of them does not exist or `scratch` is too short.
+pub fn run_units<K: Kernel>(level: Level, kernel: &K, units: std::ops::Range<usize>, scratch: &mut [f32]) {
+    assert!(units.end <= kernel.units(), "units {units:?} of {}", kernel.units());
+    assert!(scratch.len() >= kernel.scratch(), "{} of {} f32 of scratch", scratch.len(), kernel.scratch());
+    for unit in units {
+        level.run(Unit { kernel, unit, scratch: &mut *scratch });
+    }
+}
+
 /// Does all units of `kernel` in order on this thread.
 pub fn run_all<K: Kernel>(level: Level, kernel: &K) {
     let mut scratch = vec![0.0; kernel.scratch()];

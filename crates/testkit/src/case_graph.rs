@@ -116,6 +116,7 @@ fn fill(given: &Given, kind: BindingKind, random: &mut Random) -> Data {
     match (given.ty.element, kind) {
         (_, BindingKind::Store) => Data::Store(floats()),
         (Element::I32, _) => Data::I32(values.iter().map(|value| *value as i32).collect()),
+        (Element::I8, _) => Data::I8(values.iter().map(|value| *value as i8).collect()),
         (Element::F64, _) => Data::F64(values),
         _ => Data::F32(floats()),
     }

@@ -4,12 +4,15 @@
 
 use std::arch::x86_64::*;
 
-use super::{Isa, LANES, Task};
+use super::{ByteTask, Bytes, Isa, LANES, Task};
 use crate::error::CpuError;
 
-/// AVX2 with FMA and F16C.
+/// AVX2 with FMA and F16C; perhaps with AVX-VNNI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Avx2(());
+pub struct Avx2 {
+    /// AVX-VNNI was seen, and is to be used.
+    vnni: bool,
+}
 
 impl Avx2 {
     /// # Errors
@@ -22,14 +25,45 @@ impl Avx2 {
         ];
         match seen.iter().find(|(_, seen)| !seen) {
             Some((missing, _)) => Err(CpuError::LevelAbsent { level: "avx2", missing }),
-            None => Ok(Self(())),
+            None => Ok(Self { vnni: false }),
         }
+    }
+
+    /// The same with AVX-VNNI.
+    ///
+    /// # Errors
+    /// [`CpuError::LevelAbsent`] names the first instruction set that is missing.
+    pub fn detect_vnni() -> Result<Self, CpuError> {
+        const LEVEL: &str = "avxvnni";
+        match Self::detect() {
+            Ok(_) if std::arch::is_x86_feature_detected!("avxvnni") => Ok(Self { vnni: true }),
+            Ok(_) => Err(CpuError::LevelAbsent { level: LEVEL, missing: "avxvnni" }),
+            Err(CpuError::LevelAbsent { missing, .. }) => {
+                Err(CpuError::LevelAbsent { level: LEVEL, missing })
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Whether AVX-VNNI is used.
+    pub fn has_vnni(self) -> bool {
+        self.vnni
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
 fn enter<T: Task>(isa: Avx2, task: T) -> T::Output {
     task.run(isa)
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn enter_pairs<T: ByteTask>(isa: Avx2, task: T) -> T::Output {
+    task.run(isa, Pairs(()))
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn enter_quads<T: ByteTask>(isa: Avx2, task: T) -> T::Output {
+    task.run(isa, Quads(()))
 }
 
 /// An instruction that the token proves.
@@ -188,6 +222,37 @@ impl Isa for Avx2 {
         })
     }
     #[inline(always)]
+    fn store_i8(self, target: &mut [i8; LANES], a: Self::W) {
+        proven!({
+            // Lanes 0 to 3, 8 to 11, 4 to 7, 12 to 15; then in order, and their bytes twice.
+            let words = _mm256_permute4x64_epi64::<0xd8>(_mm256_packs_epi32(a[0], a[1]));
+            let bytes = _mm256_packs_epi16(words, words);
+            let bytes =
+                _mm_unpacklo_epi64(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
+            _mm_storeu_si128(target.as_mut_ptr().cast(), bytes);
+        })
+    }
+    #[inline(always)]
+    unsafe fn columns_at(self, rows: &[*const u8; LANES]) -> [Self::W; 4] {
+        // SAFETY: the instructions by the token; sixteen bytes of each row by the caller's promise.
+        let turned: [[__m256i; 4]; 2] = std::array::from_fn(|part| unsafe {
+            // Half `l` of vector `g` is row `4 l + g`: then a turn inside the halves is all.
+            let [a, b, c, d]: [__m256i; 4] = std::array::from_fn(|g| {
+                let row = |l: usize| _mm_loadu_si128(rows[8 * part + 4 * l + g].cast());
+                _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row(0)), row(1))
+            });
+            let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
+            let (ab_high, cd_high) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+            [
+                _mm256_unpacklo_epi64(ab, cd),
+                _mm256_unpackhi_epi64(ab, cd),
+                _mm256_unpacklo_epi64(ab_high, cd_high),
+                _mm256_unpackhi_epi64(ab_high, cd_high),
+            ]
+        });
+        std::array::from_fn(|column| [turned[0][column], turned[1][column]])
+    }
+    #[inline(always)]
     fn load_u16(self, source: &[u8; 2 * LANES]) -> Self::W {
         let (low, high) = (source.as_ptr(), source[LANES..].as_ptr());
         proven!([
@@ -267,6 +332,11 @@ impl Isa for Avx2 {
         })
     }
 
+    #[inline]
+    fn run_bytes<T: ByteTask>(self, task: T) -> T::Output {
+        if self.vnni { proven!(enter_quads(self, task)) } else { proven!(enter_pairs(self, task)) }
+    }
+
     #[inline(always)]
     fn sum_tree(self, a: Self::V) -> f32 {
         proven!({
@@ -275,5 +345,50 @@ impl Isa for Avx2 {
             let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
             _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)))
         })
+    }
+}
+
+/// Products of bytes in pairs of 16 bits, then in fours. Made only where the token is.
+#[derive(Clone, Copy)]
+struct Pairs(());
+
+impl Bytes<Avx2> for Pairs {
+    const WIDE: bool = false;
+
+    #[inline(always)]
+    fn dot(self, _: Avx2, sums: [__m256i; 2], codes: [__m256i; 2], x: [__m256i; 2]) -> [__m256i; 2] {
+        // A pair is at most 2 * 128 * 127 = 32,512: it does not saturate.
+        let pairs = both!(_mm256_maddubs_epi16(codes, x));
+        let ones = proven!([_mm256_set1_epi16(1); 2]);
+        let quads = both!(_mm256_madd_epi16(pairs, ones));
+        both!(_mm256_add_epi32(sums, quads))
+    }
+
+    #[inline(always)]
+    fn dot_signed(self, isa: Avx2, sums: [__m256i; 2], codes: [__m256i; 2], x: [__m256i; 2]) -> [__m256i; 2] {
+        let magnitudes = both!(_mm256_abs_epi8(codes));
+        self.dot(isa, sums, magnitudes, both!(_mm256_sign_epi8(x, codes)))
+    }
+}
+
+/// Products of bytes by AVX-VNNI. Made only by `enter_quads`, where a token says that it was seen.
+#[derive(Clone, Copy)]
+struct Quads(());
+
+impl Bytes<Avx2> for Quads {
+    const WIDE: bool = true;
+
+    #[inline(always)]
+    fn dot(self, _: Avx2, sums: [__m256i; 2], codes: [__m256i; 2], x: [__m256i; 2]) -> [__m256i; 2] {
+        both!(_mm256_dpbusd_avx_epi32(sums, codes, x))
+    }
+
+    #[inline(always)]
+    fn dot_signed(self, isa: Avx2, sums: [__m256i; 2], codes: [__m256i; 2], x: [__m256i; 2]) -> [__m256i; 2] {
+        // With 128 added to each code, 128 times the sum of `x` is too much.
+        let (offset, zero) = proven!(([_mm256_set1_epi8(i8::MIN); 2], [_mm256_setzero_si256(); 2]));
+        let excess = self.dot(isa, zero, offset, x);
+        let sums = self.dot(isa, sums, both!(_mm256_xor_si256(codes, offset)), x);
+        both!(_mm256_sub_epi32(sums, excess))
     }
 }

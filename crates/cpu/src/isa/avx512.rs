@@ -4,12 +4,15 @@
 
 use std::arch::x86_64::*;
 
-use super::{Isa, LANES, Task};
+use super::{ByteTask, Bytes, Isa, LANES, Task};
 use crate::error::CpuError;
 
-/// AVX-512 F, BW, DQ and VL, with FMA and F16C.
+/// AVX-512 F, BW, DQ and VL, with FMA and F16C; perhaps with VNNI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Avx512(());
+pub struct Avx512 {
+    /// VNNI was seen, and is to be used.
+    vnni: bool,
+}
 
 impl Avx512 {
     /// # Errors
@@ -26,14 +29,45 @@ impl Avx512 {
         ];
         match seen.iter().find(|(_, seen)| !seen) {
             Some((missing, _)) => Err(CpuError::LevelAbsent { level: "avx512", missing }),
-            None => Ok(Self(())),
+            None => Ok(Self { vnni: false }),
         }
+    }
+
+    /// The same with VNNI.
+    ///
+    /// # Errors
+    /// [`CpuError::LevelAbsent`] names the first instruction set that is missing.
+    pub fn detect_vnni() -> Result<Self, CpuError> {
+        const LEVEL: &str = "avx512vnni";
+        match Self::detect() {
+            Ok(_) if std::arch::is_x86_feature_detected!("avx512vnni") => Ok(Self { vnni: true }),
+            Ok(_) => Err(CpuError::LevelAbsent { level: LEVEL, missing: "avx512vnni" }),
+            Err(CpuError::LevelAbsent { missing, .. }) => {
+                Err(CpuError::LevelAbsent { level: LEVEL, missing })
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Whether VNNI is used.
+    pub fn has_vnni(self) -> bool {
+        self.vnni
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 fn enter<T: Task>(isa: Avx512, task: T) -> T::Output {
     task.run(isa)
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+fn enter_pairs<T: ByteTask>(isa: Avx512, task: T) -> T::Output {
+    task.run(isa, Pairs(()))
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn enter_quads<T: ByteTask>(isa: Avx512, task: T) -> T::Output {
+    task.run(isa, Quads(()))
 }
 
 /// An instruction that the token proves.
@@ -181,6 +215,31 @@ impl Isa for Avx512 {
         proven!(_mm512_cvtepi8_epi32(_mm_loadu_si128(source.as_ptr().cast())))
     }
     #[inline(always)]
+    fn store_i8(self, target: &mut [i8; LANES], a: Self::W) {
+        proven!(_mm_storeu_si128(target.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(a)))
+    }
+    #[inline(always)]
+    unsafe fn columns_at(self, rows: &[*const u8; LANES]) -> [Self::W; 4] {
+        // SAFETY: the instructions by the token; sixteen bytes of each row by the caller's promise.
+        unsafe {
+            // Quarter `l` of vector `g` is row `4 l + g`: then a turn inside the quarters is all.
+            let [a, b, c, d]: [__m512i; 4] = std::array::from_fn(|g| {
+                let row = |l: usize| _mm_loadu_si128(rows[4 * l + g].cast());
+                let low = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row(0)), row(1));
+                let v = _mm512_inserti32x4::<2>(_mm512_castsi256_si512(low), row(2));
+                _mm512_inserti32x4::<3>(v, row(3))
+            });
+            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+            let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+            [
+                _mm512_unpacklo_epi64(ab, cd),
+                _mm512_unpackhi_epi64(ab, cd),
+                _mm512_unpacklo_epi64(ab_high, cd_high),
+                _mm512_unpackhi_epi64(ab_high, cd_high),
+            ]
+        }
+    }
+    #[inline(always)]
     fn load_u16(self, source: &[u8; 2 * LANES]) -> Self::W {
         proven!(_mm512_cvtepu16_epi32(_mm256_loadu_si256(source.as_ptr().cast())))
     }
@@ -242,6 +301,11 @@ impl Isa for Avx512 {
         proven!(_mm512_permutexvar_ps(code, table))
     }
 
+    #[inline]
+    fn run_bytes<T: ByteTask>(self, task: T) -> T::Output {
+        if self.vnni { proven!(enter_quads(self, task)) } else { proven!(enter_pairs(self, task)) }
+    }
+
     #[inline(always)]
     fn sum_tree(self, a: Self::V) -> f32 {
         proven!({
@@ -282,4 +346,54 @@ impl Isa for Avx512 {
 fn first(count: usize) -> __mmask16 {
     assert!(count <= LANES, "{count} elements for {LANES} lanes");
     ((1u32 << count) - 1) as __mmask16
+}
+
+/// Products of bytes in pairs of 16 bits, then in fours. Made only where the token is.
+#[derive(Clone, Copy)]
+struct Pairs(());
+
+impl Bytes<Avx512> for Pairs {
+    const WIDE: bool = false;
+
+    #[inline(always)]
+    fn dot(self, _: Avx512, sums: __m512i, codes: __m512i, x: __m512i) -> __m512i {
+        // A pair is at most 2 * 128 * 127 = 32,512: it does not saturate.
+        proven!(_mm512_add_epi32(
+            sums,
+            _mm512_madd_epi16(_mm512_maddubs_epi16(codes, x), _mm512_set1_epi16(1))
+        ))
+    }
+
+    #[inline(always)]
+    fn dot_signed(self, isa: Avx512, sums: __m512i, codes: __m512i, x: __m512i) -> __m512i {
+        proven!({
+            let negative = _mm512_movepi8_mask(codes);
+            let x = _mm512_mask_sub_epi8(x, negative, _mm512_setzero_si512(), x);
+            self.dot(isa, sums, _mm512_abs_epi8(codes), x)
+        })
+    }
+}
+
+/// Products of bytes by VNNI. Made only by `enter_quads`, where a token says that it was seen.
+#[derive(Clone, Copy)]
+struct Quads(());
+
+impl Bytes<Avx512> for Quads {
+    const WIDE: bool = true;
+
+    #[inline(always)]
+    fn dot(self, _: Avx512, sums: __m512i, codes: __m512i, x: __m512i) -> __m512i {
+        // SAFETY: `Quads` is made only where VNNI was seen.
+        unsafe { _mm512_dpbusd_epi32(sums, codes, x) }
+    }
+
+    #[inline(always)]
+    fn dot_signed(self, isa: Avx512, sums: __m512i, codes: __m512i, x: __m512i) -> __m512i {
+        // With 128 added to each code, 128 times the sum of `x` is too much.
+        proven!({
+            let offset = _mm512_set1_epi8(i8::MIN);
+            let excess = self.dot(isa, _mm512_setzero_si512(), offset, x);
+            _mm512_sub_epi32(self.dot(isa, sums, _mm512_xor_si512(codes, offset), x), excess)
+        })
+    }
 }

@@ -7,7 +7,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Isa, LANES, Task};
+use super::{ByteTask, Bytes, Isa, LANES, Task};
 
 /// One element at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,6 +187,22 @@ impl Isa for Scalar {
         source.map(|byte| i32::from(byte.cast_signed()).cast_unsigned())
     }
     #[inline(always)]
+    fn store_i8(self, target: &mut [i8; LANES], a: Self::W) {
+        *target = a.map(|lane| lane as u8 as i8);
+    }
+    #[inline(always)]
+    unsafe fn columns_at(self, rows: &[*const u8; LANES]) -> [Self::W; 4] {
+        let mut columns = [[0; LANES]; 4];
+        for (lane, row) in rows.iter().enumerate() {
+            // SAFETY: sixteen bytes by the caller's promise; an array of bytes has no alignment.
+            let bytes = unsafe { row.cast::<[[u8; 4]; 4]>().read() };
+            for (column, bytes) in columns.iter_mut().zip(bytes) {
+                column[lane] = u32::from_le_bytes(bytes);
+            }
+        }
+        columns
+    }
+    #[inline(always)]
     fn load_u16(self, source: &[u8; 2 * LANES]) -> Self::W {
         from_fn(|i| u32::from(u16::from_le_bytes([source[2 * i], source[2 * i + 1]])))
     }
@@ -246,11 +262,43 @@ impl Isa for Scalar {
         code.map(|code| table[code as usize % LANES])
     }
 
+    #[inline]
+    fn run_bytes<T: ByteTask>(self, task: T) -> T::Output {
+        task.run(self, Plain)
+    }
+
     #[inline(always)]
     fn sum_tree(self, a: Self::V) -> f32 {
         let a: [f32; 8] = from_fn(|i| a[i] + a[i + 8]);
         let a: [f32; 4] = from_fn(|i| a[i] + a[i + 4]);
         let a: [f32; 2] = from_fn(|i| a[i] + a[i + 2]);
         a[0] + a[1]
+    }
+}
+
+/// A product at a time.
+#[derive(Clone, Copy)]
+struct Plain;
+
+impl Bytes<Scalar> for Plain {
+    const WIDE: bool = true;
+
+    #[inline(always)]
+    fn dot(self, _: Scalar, sums: [u32; LANES], codes: [u32; LANES], x: [u32; LANES]) -> [u32; LANES] {
+        from_fn(|i| {
+            let products = codes[i].to_le_bytes().map(i32::from).into_iter().zip(x[i].to_le_bytes());
+            let sum: i32 = products.map(|(code, x)| code * i32::from(x.cast_signed())).sum();
+            sums[i].wrapping_add(sum.cast_unsigned())
+        })
+    }
+
+    #[inline(always)]
+    fn dot_signed(self, _: Scalar, sums: [u32; LANES], codes: [u32; LANES], x: [u32; LANES]) -> [u32; LANES] {
+        from_fn(|i| {
+            let products = codes[i].to_le_bytes().into_iter().zip(x[i].to_le_bytes());
+            let sum: i32 =
+                products.map(|(code, x)| i32::from(code.cast_signed()) * i32::from(x.cast_signed())).sum();
+            sums[i].wrapping_add(sum.cast_unsigned())
+        })
     }
 }

@@ -38,6 +38,16 @@ impl<'a> Weight<'a> {
         }
     }
 
+    /// The format of its blocks.
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Bytes of a row.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
@@ -75,8 +85,9 @@ impl<'a> Weight<'a> {
         isa.run(Dots { weight: *self, rows, x, out });
     }
 
+    /// The blocks of one row.
     #[inline(always)]
-    fn row(&self, row: usize) -> &'a [u8] {
+    pub(crate) fn row(&self, row: usize) -> &'a [u8] {
         &self.bytes[row * self.row_bytes..][..self.row_bytes]
     }
 }

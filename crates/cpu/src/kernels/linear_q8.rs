@@ -1,0 +1,337 @@
+//! Forward product of activations that were rounded to 8 bits with a weight of integer blocks.
+//!
+//! Order (docs/numerics.md, q8): a strip of 32 columns is an integer product, exact, then `acc = fma(scale * d, I, acc)` and,
+//! with minima, `acc = fma(minimum * d, M, acc)`, both products of scales rounded by themselves; strips ascending.
+//!
+//! A lane is an output: sixteen rows of the weight are turned into strips ([`super::grids`]) once a unit, some columns at a
+//! time, and every row of `x` goes over them. Integer factors come in after the conversion to float32: every product and
+//! sum of them is an integer below 2^24, exact in any order. Codes that are stored with an offset start from minus the
+//! offset times the sum of `q`. Between two chunks of columns the accumulators rest in `y`.
+
+use std::ops::Range;
+
+use apprentice_quant::Format;
+
+use crate::disjoint::Disjoint;
+use crate::isa::{ByteTask, Bytes, Isa, LANES, Task};
+use crate::kernels::grids::{self, Blocks, CODES, Grid, Kind, Strips};
+use crate::kernels::grids::{Scaled, ScaledHalves, Shifted, ShiftedHalves, ShiftedStrips, Signed};
+use crate::kernels::quantise_q8::BLOCK;
+use crate::kernels::weight::Weight;
+use crate::kernels::{ALIGNMENT, Kernel, aligned};
+
+/// Strips of a chunk of columns: a whole number of blocks in every format.
+const CHUNK: usize = 16;
+/// Groups of sixteen outputs that are worked on together.
+const GROUPS: usize = 2;
+/// Outputs that are worked on together.
+const TOGETHER: usize = GROUPS * LANES;
+/// Vectors of the largest strip.
+const VECTORS_MAX: usize = CODES + 6;
+/// Bytes of the weight that a unit reads, about.
+const UNIT_BYTES: usize = 16 << 10;
+/// The same for large weights.
+const UNIT_BYTES_LARGE: usize = 64 << 10;
+/// Bytes from which on a weight is large.
+const LARGE: usize = 4 << 20;
+
+/// Activations as [`super::quantise_q8`] leaves them.
+#[derive(Clone, Copy)]
+pub struct Quantised<'a> {
+    /// `[rows, width]`.
+    pub q: &'a [i8],
+    /// `[rows, width / 32]`.
+    pub d: &'a [f32],
+    /// `[rows, width / 16]`.
+    pub sums: &'a [i32],
+}
+
+/// `x [rows, width]`, `weight [outputs, width]` -> `y [rows, outputs]`.
+pub struct LinearQ8<'a> {
+    x: Quantised<'a>,
+    weight: Weight<'a>,
+    y: Disjoint<'a, f32>,
+    rows: usize,
+}
+
+impl<'a> LinearQ8<'a> {
+    /// # Panics
+    /// If `x` or `y` is not as large as its shape, or the weight is not of integer blocks.
+    pub fn new(rows: usize, x: Quantised<'a>, weight: Weight<'a>, y: Disjoint<'a, f32>) -> Self {
+        let width = weight.width();
+        assert!(weight.format().grid().is_some(), "{} has no integers", weight.format());
+        assert_eq!(x.q.len(), rows * width, "q [{rows}, {width}]");
+        assert_eq!(x.d.len(), rows * (width / BLOCK), "d [{rows}, {}]", width / BLOCK);
+        assert_eq!(x.sums.len(), rows * (width / LANES), "sums [{rows}, {}]", width / LANES);
+        assert_eq!(y.len(), rows * weight.rows(), "y [{rows}, {}]", weight.rows());
+        Self { x, weight, y, rows }
+    }
+
+    /// Outputs of a unit: a whole number of pairs of groups.
+    fn outputs_of_a_unit(&self) -> usize {
+        let pair = GROUPS * LANES * self.weight.row_bytes();
+        let bytes =
+            if self.weight.rows() * self.weight.row_bytes() < LARGE { UNIT_BYTES } else { UNIT_BYTES_LARGE };
+        (bytes / pair.max(1)).max(1) * GROUPS * LANES
+    }
+}
+
+impl Kernel for LinearQ8<'_> {
+    fn units(&self) -> usize {
+        if self.rows == 0 { 0 } else { self.weight.rows().div_ceil(self.outputs_of_a_unit()) }
+    }
+
+    fn scratch(&self) -> usize {
+        GROUPS * CHUNK * VECTORS_MAX * LANES + ALIGNMENT
+    }
+
+    #[inline(always)]
+    fn unit<I: Isa>(&self, isa: I, unit: usize, scratch: &mut [f32]) {
+        let first = unit * self.outputs_of_a_unit();
+        let outputs = first..self.weight.rows().min(first + self.outputs_of_a_unit());
+        let (tile, _) = aligned(scratch).as_chunks_mut::<LANES>();
+        let strips = self.weight.width() / BLOCK;
+        let wide = isa.run_bytes(Wide);
+        for first in outputs.clone().step_by(TOGETHER) {
+            let outputs = first..outputs.end.min(first + TOGETHER);
+            for start in (0..strips.max(1)).step_by(CHUNK) {
+                let strips = start..strips.min(start + CHUNK);
+                isa.run(Turn { weight: &self.weight, first, strips: strips.clone(), wide, tile });
+                isa.run_bytes(Chunk { of: self, tile, outputs: outputs.clone(), strips });
+            }
+        }
+    }
+}
+
+/// Whether the machine's product of bytes takes codes of all eight bits.
+struct Wide;
+
+impl ByteTask for Wide {
+    type Output = bool;
+    #[inline(always)]
+    fn run<I: Isa, B: Bytes<I>>(self, _: I, _: B) -> bool {
+        B::WIDE
+    }
+}
+
+/// Writes the strips of [`GROUPS`] times sixteen outputs from `first` on; where there are fewer, the last one again. A task
+/// of its own, so that its code for each format exists once a level.
+struct Turn<'a, 'b> {
+    weight: &'a Weight<'a>,
+    first: usize,
+    strips: Range<usize>,
+    wide: bool,
+    tile: &'b mut [[f32; LANES]],
+}
+
+impl Task for Turn<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) {
+        let known = grids::visit(self.weight.format(), TurnBlocks { isa, turn: self });
+        known.expect("`new` saw that the format has integers");
+    }
+}
+
+struct TurnBlocks<'a, 'b, I> {
+    isa: I,
+    turn: Turn<'a, 'b>,
+}
+
+impl<I: Isa> grids::Visit for TurnBlocks<'_, '_, I> {
+    type Output = ();
+    #[inline(always)]
+    fn visit<G: Grid>(self) {
+        let Turn { weight, first, strips, wide, tile } = self.turn;
+        assert!(strips.start.is_multiple_of(G::STRIPS) && strips.end.is_multiple_of(G::STRIPS));
+        let blocks = strips.start / G::STRIPS..strips.end / G::STRIPS;
+        for (group, tile) in tile.chunks_exact_mut(CHUNK * VECTORS_MAX).enumerate() {
+            let first = first + group * LANES;
+            let rows: [&[u8]; LANES] =
+                std::array::from_fn(|lane| weight.row((first + lane).min(weight.rows() - 1)));
+            assert!(rows.iter().all(|row| row.len() >= blocks.end * G::BYTES));
+            let each = G::Kind::VECTORS;
+            for (block, vectors) in blocks.clone().zip(tile.chunks_exact_mut(G::STRIPS * each)) {
+                // SAFETY: block `block` lies inside each row by the assertion above.
+                let pointers: Blocks = rows.map(|row| unsafe { row.as_ptr().add(block * G::BYTES) });
+                // SAFETY: `G::BYTES` bytes from each pointer on, by the assertion above.
+                unsafe { G::read(self.isa, &pointers, wide, &mut Strips { vectors, each }) };
+            }
+        }
+    }
+}
+
+/// Some outputs and columns of the weight, turned, for all rows of `x`.
+struct Chunk<'a, 'b> {
+    of: &'a LinearQ8<'a>,
+    /// For each group of outputs room for `CHUNK` of the largest strips.
+    tile: &'b [[f32; LANES]],
+    outputs: Range<usize>,
+    strips: Range<usize>,
+}
+
+impl ByteTask for Chunk<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa, B: Bytes<I>>(self, isa: I, bytes: B) {
+        match self.of.weight.format() {
+            Format::Q8_0 if !B::WIDE => self.all_rows::<I, B, Signed>(isa, bytes),
+            Format::Q4_0 | Format::Q5_0 | Format::Q8_0 => self.all_rows::<I, B, Scaled>(isa, bytes),
+            Format::Q4_1 | Format::Q5_1 => self.all_rows::<I, B, Shifted>(isa, bytes),
+            Format::Q4K | Format::Q5K => self.all_rows::<I, B, ShiftedStrips>(isa, bytes),
+            Format::Q3K | Format::Q6K => self.all_rows::<I, B, ScaledHalves>(isa, bytes),
+            Format::Q2K => self.all_rows::<I, B, ShiftedHalves>(isa, bytes),
+            Format::F32 | Format::F16 | Format::BF16 => {
+                unreachable!("`new` saw that the format has integers")
+            }
+        }
+    }
+}
+
+impl Chunk<'_, '_> {
+    /// All rows of `x`, some at a time; what is left over, fewer.
+    #[inline(always)]
+    fn all_rows<I: Isa, B: Bytes<I>, K: Kind>(&self, isa: I, bytes: B) {
+        let mut row = 0;
+        if I::REGISTERS >= 32 && !K::HALVES {
+            while row + 6 <= self.of.rows {
+                self.rows::<I, B, K, 6>(isa, bytes, row);
+                row += 6;
+            }
+        }
+        if I::REGISTERS >= 32 && K::HALVES {
+            while row + 4 <= self.of.rows {
+                self.rows::<I, B, K, 4>(isa, bytes, row);
+                row += 4;
+            }
+        }
+        if I::REGISTERS >= 8 {
+            while row + 2 <= self.of.rows {
+                self.rows::<I, B, K, 2>(isa, bytes, row);
+                row += 2;
+            }
+        }
+        while row < self.of.rows {
+            self.rows::<I, B, K, 1>(isa, bytes, row);
+            row += 1;
+        }
+    }
+
+    /// `HEIGHT` rows from `row` on, from where the chunk before left off.
+    #[inline(always)]
+    fn rows<I: Isa, B: Bytes<I>, K: Kind, const HEIGHT: usize>(&self, isa: I, bytes: B, row: usize) {
+        let outputs = self.of.weight.rows();
+        let count = self.outputs.len();
+        let mut sums = [[isa.zero(); GROUPS]; HEIGHT];
+        for (r, sums) in sums.iter_mut().enumerate() {
+            let start = (row + r) * outputs + self.outputs.start;
+            // SAFETY: outputs of this unit; units have outputs of their own and a unit takes one row at a time.
+            let y = unsafe { self.of.y.range(start..start + count) };
+            for (sum, y) in sums.iter_mut().zip(y.chunks(LANES)) {
+                if self.strips.start > 0 {
+                    *sum = isa.load_partial(y);
+                }
+            }
+        }
+        let sums = self.products::<I, B, K, HEIGHT>(isa, bytes, row, sums);
+        for (r, sums) in sums.iter().enumerate() {
+            let start = (row + r) * outputs + self.outputs.start;
+            // SAFETY: as above.
+            let y = unsafe { self.of.y.range(start..start + count) };
+            for (sum, y) in sums.iter().zip(y.chunks_mut(LANES)) {
+                isa.store_partial(y, *sum);
+            }
+        }
+    }
+
+    /// `sums` of `HEIGHT` rows and all groups of outputs, the strips of the chunk added.
+    #[inline(always)]
+    fn products<I: Isa, B: Bytes<I>, K: Kind, const HEIGHT: usize>(
+        &self,
+        isa: I,
+        bytes: B,
+        row: usize,
+        mut sums: [[I::V; GROUPS]; HEIGHT],
+    ) -> [[I::V; GROUPS]; HEIGHT] {
+        let (of, width) = (self.of, self.of.weight.width());
+        let all = width / BLOCK;
+        assert!((row + HEIGHT) * width <= of.x.q.len() && self.strips.end * BLOCK <= width);
+        assert!(GROUPS * CHUNK * VECTORS_MAX <= self.tile.len() && self.strips.len() <= CHUNK);
+        let offset = if K::SIGNED { 0 } else { grids::offset(of.weight.format()) };
+        for (local, strip) in self.strips.clone().enumerate() {
+            let tile = |group: usize, vector: usize| {
+                let at = group * CHUNK * VECTORS_MAX + local * K::VECTORS + vector;
+                // SAFETY: a vector of strip `local` of group `group`, inside the tile by the assertion above.
+                isa.load(unsafe { self.tile.get_unchecked(at) })
+            };
+            let halves: [[i32; 2]; HEIGHT] = std::array::from_fn(|r| {
+                let at = (row + r) * 2 * all + 2 * strip;
+                // SAFETY: `sums` has two elements for each of the strips of a row, as `new` saw.
+                unsafe { [*of.x.sums.get_unchecked(at), *of.x.sums.get_unchecked(at + 1)] }
+            });
+            let mut integers = [[isa.zero(); GROUPS]; HEIGHT];
+            for part in 0..K::PARTS {
+                let mut products = [[isa.splat_int(0); GROUPS]; HEIGHT];
+                if !K::MINIMA && !K::SIGNED {
+                    for (products, halves) in products.iter_mut().zip(halves) {
+                        let sum = if K::HALVES { halves[part] } else { halves[0] + halves[1] };
+                        *products = [isa.splat_int(-offset * sum); GROUPS];
+                    }
+                }
+                for column in part * CODES / K::PARTS..(part + 1) * CODES / K::PARTS {
+                    let codes: [I::W; GROUPS] = std::array::from_fn(|group| isa.bits(tile(group, column)));
+                    for (r, products) in products.iter_mut().enumerate() {
+                        let at = (row + r) * width + strip * BLOCK + 4 * column;
+                        // SAFETY: four bytes of a row of `q`, by the first assertion; bytes have no alignment.
+                        let four = unsafe { of.x.q.as_ptr().add(at).cast::<[u8; 4]>().read() };
+                        let x = isa.splat_int(i32::from_le_bytes(four));
+                        for (product, codes) in products.iter_mut().zip(codes) {
+                            *product = if K::SIGNED {
+                                bytes.dot_signed(isa, *product, codes, x)
+                            } else {
+                                bytes.dot(isa, *product, codes, x)
+                            };
+                        }
+                    }
+                }
+                for group in 0..GROUPS {
+                    for (integers, products) in integers.iter_mut().zip(&products) {
+                        let product = isa.from_int(products[group]);
+                        integers[group] = match (K::FACTORS, part) {
+                            (false, _) => product,
+                            (true, 0) => isa.mul(tile(group, K::FACTOR), product),
+                            (true, _) => isa.fma(tile(group, K::FACTOR + part), product, integers[group]),
+                        };
+                    }
+                }
+            }
+            for (r, (sums, integers)) in sums.iter_mut().zip(&integers).enumerate() {
+                // SAFETY: `d` has an element for each strip of a row, as `new` saw.
+                let d = isa.splat(unsafe { *of.x.d.get_unchecked((row + r) * all + strip) });
+                for group in 0..GROUPS {
+                    let scale = isa.mul(tile(group, CODES), d);
+                    sums[group] = isa.fma(scale, integers[group], sums[group]);
+                }
+                if K::MINIMA {
+                    let [low, high] = halves[r];
+                    for group in 0..GROUPS {
+                        let minima = if !K::FACTORS {
+                            isa.splat((low + high) as f32)
+                        } else if K::HALVES {
+                            let first = isa.mul(tile(group, K::MINIMUM), isa.splat(low as f32));
+                            isa.fma(tile(group, K::MINIMUM + 1), isa.splat(high as f32), first)
+                        } else {
+                            isa.mul(tile(group, K::MINIMUM), isa.splat((low + high) as f32))
+                        };
+                        let minimum = isa.mul(tile(group, CODES + 1), d);
+                        sums[group] = isa.fma(minimum, minima, sums[group]);
+                    }
+                }
+            }
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests;
