@@ -18,6 +18,10 @@ pub const GRADIENT: f64 = 1e-4;
 pub const LOSS: f64 = 1e-4;
 /// "`final` cosine >= 0.9999 a tensor".
 pub const FINAL_COSINE: f64 = 0.9999;
+/// "q8: KL(golden || ours) in nats over the 32 listed tokens and one bucket for the rest, mean over rows <= 7e-3".
+pub const DIVERGENCE: f64 = 7e-3;
+/// A comparison of rounded products that rounds none says nothing: linears that round their activations.
+pub const ROUNDED: f64 = 1.0;
 /// Block formats: "Bound: bit-equal". Values whose bits differ.
 pub const OTHER_BITS: f64 = 0.0;
 /// Tensors that are in a reference file and not among ours, or zero in either.

@@ -8,11 +8,12 @@
 //! | final | `example.json`, `adapter_init/`, `final.safetensors` |
 //! | reply | `example_reply.json`, `adapter_init/`, `grads_reply.safetensors` |
 //!
-//! A part without its files is listed as not run.
+//! A part without its files is listed as not run. Where products round their activations (q8), logits are held to a divergence
+//! of distributions, and the other parts are not run.
 
 use std::path::{Path, PathBuf};
 
-use apprentice_engine::Engine;
+use apprentice_engine::{Engine, Numerics};
 use apprentice_models::{AdapterNaming, Model};
 
 use crate::bench::Bench;
@@ -24,6 +25,7 @@ use crate::report::{Report, Row, Verdict};
 use logits::TopLogits;
 use training::{reply_row, training_rows};
 
+mod divergence;
 mod logits;
 mod training;
 
@@ -103,6 +105,13 @@ impl Folder {
             Some(logits) => logits.row(engine, &self.path.join(LOGITS), sha256)?,
             None => not_run("logits", LOGITS),
         });
+        if engine.options().numerics == Numerics::Q8 {
+            // Their numbers are those of products that were not rounded.
+            let note = "its bounds are for --numerics f32";
+            let parts = ["gradient", "losses", "final", "reply"];
+            rows.extend(parts.map(|part| Row::without(part, Verdict::NotRun, note)));
+            return Ok(rows);
+        }
         match &self.example {
             Some(example) => rows.extend(training_rows(engine, &self.path, example)?),
             None => rows.extend(["gradient", "losses", "final"].map(|part| not_run(part, EXAMPLE))),

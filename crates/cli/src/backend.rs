@@ -1,6 +1,6 @@
 //! What a model runs on, chosen by flags: the only place that names a backend.
 
-use apprentice_cpu::{Cpu, CpuOptions, Level};
+use apprentice_cpu::{Cpu, CpuOptions, Level, Times};
 use apprentice_engine::{self as engine, Engine, Options, SEGMENT_KEYS};
 use apprentice_graph::{Backend, Element, Interpreter};
 use apprentice_models::Model;
@@ -101,6 +101,33 @@ impl RunArgs {
         numerics: Numerics,
     ) -> Result<Engine, Failure> {
         let backend = self.backend(&model)?;
+        self.engine_on(backend, model, context, cache, numerics)
+    }
+
+    /// An engine as [`RunArgs::engine`] makes it; with `timed` also the times of its kernels, where it has kernels.
+    pub fn timed_engine(
+        &self,
+        model: Model,
+        context: usize,
+        cache: Cache,
+        timed: bool,
+    ) -> Result<(Engine, Option<Times>), Failure> {
+        if !timed || self.backend != BackendName::Cpu {
+            return Ok((self.engine(model, context, cache)?, None));
+        }
+        let mut cpu = self.cpu()?;
+        let times = cpu.times();
+        Ok((self.engine_on(Box::new(cpu), model, context, cache, Numerics::Q8)?, Some(times)))
+    }
+
+    fn engine_on(
+        &self,
+        backend: Box<dyn Backend>,
+        model: Model,
+        context: usize,
+        cache: Cache,
+        numerics: Numerics,
+    ) -> Result<Engine, Failure> {
         let cache = match self.cache.unwrap_or(cache) {
             Cache::F32 => Element::F32,
             Cache::F16 => Element::F16,
@@ -119,13 +146,15 @@ impl RunArgs {
         Ok(self.cpu_level.map(|level| Level::parse(level.name())).transpose()?)
     }
 
+    fn cpu(&self) -> Result<Cpu, Failure> {
+        let threads = self.threads.map(|threads| threads as usize); // at most THREADS_MAX
+        Ok(Cpu::new(CpuOptions { threads, level: self.check()?, poison: false })?)
+    }
+
     fn backend(&self, model: &Model) -> Result<Box<dyn Backend>, Failure> {
-        let level = self.check()?;
+        self.check()?;
         match self.backend {
-            BackendName::Cpu => {
-                let threads = self.threads.map(|threads| threads as usize); // at most THREADS_MAX
-                Ok(Box::new(Cpu::new(CpuOptions { threads, level, poison: false })?))
-            }
+            BackendName::Cpu => Ok(Box::new(self.cpu()?)),
             BackendName::Interpreter => {
                 let parameters = model.parameters();
                 if parameters > INTERPRETER_PARAMETERS_MAX && !self.force {

@@ -92,7 +92,7 @@ impl Bench for FlagBench<'_> {
     }
 
     fn engine(&self, model: Model, context: usize) -> Result<Engine, CheckError> {
-        self.args.engine(model, context, Cache::F32).map_err(|failure| match failure {
+        self.args.exact_engine(model, context, Cache::F32).map_err(|failure| match failure {
             Failure::Refused { kind, message } => CheckError::Bench { kind, message },
             Failure::OutputClosed => unreachable!("an engine writes no output"),
         })

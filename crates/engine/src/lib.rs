@@ -33,6 +33,7 @@ mod stream;
 mod update;
 
 pub use apprentice_graph::ErrorKind;
+pub use apprentice_models::Numerics;
 pub use bank::AdapterId;
 pub use blocks::{BLOCK_ROWS, block_table};
 pub use engine::{Engine, Named, Outputs, Run};

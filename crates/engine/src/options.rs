@@ -1,6 +1,7 @@
 //! Sizes that an engine is made for, and the limits of its batches.
 
 use apprentice_graph::Element;
+use apprentice_models::Numerics;
 
 /// Positions of a page.
 pub const PAGE_POSITIONS: usize = 64;
@@ -32,6 +33,8 @@ pub struct Options {
     pub sequences: usize,
     /// Keys that attention folds into one running sum, a multiple of 64: [`SEGMENT_KEYS`], less only in tests.
     pub segment: u32,
+    /// How forward products are rounded.
+    pub numerics: Numerics,
 }
 
 impl Options {

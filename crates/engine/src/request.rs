@@ -55,6 +55,7 @@ pub(crate) fn serving_request(
         rank_rows: if adapted { rank_rows } else { 0 },
         adapters: if adapted { ADAPTERS_MAX } else { 0 },
         segment: options.segment,
+        numerics: options.numerics,
     }
 }
 
@@ -78,6 +79,7 @@ pub(crate) fn learning_request(
         rank_rows,
         adapters: 1,
         segment: options.segment,
+        numerics: options.numerics,
     }
 }
 

@@ -35,7 +35,7 @@ pub use adapter_error::AdapterError;
 pub use adapter_names::{AdapterNaming, PairNames};
 pub use error::ModelError;
 pub use family::Family;
-pub use forward::{Request, Want};
+pub use forward::{Numerics, Request, Want};
 pub use hyper::{Hyper, LayerAttention, Rope};
 pub use model::{LayerGroup, Model, Site};
 pub use philox::Philox;

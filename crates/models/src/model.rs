@@ -8,7 +8,7 @@ use apprentice_graph::{Element, Format, Graph, Type, Weight, real};
 
 use crate::error::ModelError;
 use crate::family::Family;
-use crate::forward::{self, Request};
+use crate::forward::{self, Numerics, Request};
 use crate::hyper::Hyper;
 use crate::list;
 use crate::table::{Role, RowOrder, TensorRow};
@@ -130,6 +130,13 @@ impl Model {
     /// Type of the weight called `name`, if the model has it.
     pub(crate) fn weight_type(&self, name: &str) -> Option<Type> {
         self.types.get(name).cloned()
+    }
+
+    /// Linears, the head included, that round their activations under `numerics`.
+    pub fn rounded_products(&self, numerics: Numerics) -> usize {
+        let linears = self.sites.iter().filter(|site| !site.head).map(|site| site.name.as_str());
+        let weights = linears.chain([self.head_weight()]).filter_map(|name| self.types.get(name));
+        weights.filter(|ty| numerics.rounds(ty)).count()
     }
 
     /// Name of the tensor that gives logits: the embedding's where the head is tied.

@@ -38,7 +38,7 @@ fn engine(model: Model, setup: Setup, context: usize) -> Engine {
         Pages::F16 => Element::F16,
     };
     assert_eq!(setup.numerics, Numerics::F32);
-    Engine::new(model, Box::new(cpu), Options { cache, context, sequences: 2, segment: SEGMENT }).unwrap()
+    Engine::new(model, Box::new(cpu), Options { cache, context, sequences: 2, segment: SEGMENT, numerics: apprentice_engine::Numerics::F32 }).unwrap()
 }
 
 fn emulator(model: &Model, setup: Setup) -> Emulator<'_> {

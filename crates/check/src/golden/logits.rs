@@ -1,14 +1,16 @@
-//! `logits.json`: the largest logits of each row of a text, held to an absolute difference and to the same first place.
+//! `logits.json`: the largest logits of each row of a text, held to an absolute difference and to the same first place, or,
+//! where products round their activations, to a divergence of distributions.
 
 use std::path::Path;
 
-use apprentice_engine::{Engine, Named};
+use apprentice_engine::{Engine, Named, Numerics};
 use serde::Deserialize;
 
 use crate::bounds;
 use crate::compare::worse;
 use crate::error::CheckError;
 use crate::files;
+use crate::golden::divergence::divergence;
 use crate::logits::logits_at;
 use crate::report::{Figure, Row};
 
@@ -26,6 +28,8 @@ pub(super) struct TopLogits {
 struct Top {
     ids: Vec<u32>,
     logits: Vec<f64>,
+    /// Log-sum-exp of the whole row.
+    lse: Option<f64>,
 }
 
 /// How far rows are from what is listed.
@@ -65,6 +69,9 @@ impl TopLogits {
             let (expected, found) = (format!("ids below {vocab}"), id.to_string());
             return Err(CheckError::Content { path: path.to_owned(), expected, found });
         }
+        if engine.options().numerics == Numerics::Q8 {
+            return self.divergence_row(engine, path);
+        }
         let rows = self.rows();
         let mut differences = Differences::default();
         logits_at(engine, &self.tokens, Named::Nothing, &rows, |index, logits| {
@@ -76,6 +83,31 @@ impl TopLogits {
             Figure::at_most("other top tokens", other_top as f64, bounds::OTHER_TOP),
         ];
         Ok(Row::measured("logits", figures, format!("{} rows, worst at row {row}, token {id}", rows.len())))
+    }
+
+    fn divergence_row(&self, engine: &mut Engine, path: &Path) -> Result<Row, CheckError> {
+        let rows = self.rows();
+        let log_sums: Option<Vec<f64>> = self.top.iter().map(|top| top.lse).collect();
+        let log_sums = log_sums.ok_or_else(|| {
+            let (expected, found) = ("lse of every row".to_owned(), "a row without".to_owned());
+            CheckError::Content { path: path.to_owned(), expected, found }
+        })?;
+        let rounded = engine.model().rounded_products(engine.options().numerics);
+        let (mut sum, mut largest, mut at) = (0.0, 0.0, 0);
+        logits_at(engine, &self.tokens, Named::Nothing, &rows, |index, logits| {
+            let top = &self.top[index];
+            let found = divergence(&top.ids, &top.logits, log_sums[index], logits);
+            sum += found;
+            if worse(found, largest) {
+                (largest, at) = (found, rows[index]);
+            }
+        })?;
+        let figures = vec![
+            Figure::at_most("mean divergence", sum / rows.len() as f64, bounds::DIVERGENCE),
+            Figure::at_least("rounded products", rounded as f64, bounds::ROUNDED),
+        ];
+        let note = format!("{} rows, nats; the largest {largest:.2e} at row {at}", rows.len());
+        Ok(Row::measured("logits", figures, note))
     }
 
     fn rows(&self) -> Vec<usize> {
@@ -107,7 +139,7 @@ mod tests {
     use super::*;
 
     fn check(logits: &[f32], largest: f64, other_top: usize) {
-        let top = Top { ids: vec![2, 0], logits: vec![3.0, 1.0] };
+        let top = Top { ids: vec![2, 0], logits: vec![3.0, 1.0], lse: None };
         let mut found = Differences::default();
         found.add(0, &top, logits);
         let same = found.largest == largest || found.largest.is_nan() && largest.is_nan();

@@ -84,7 +84,7 @@ impl GradientsCommand {
         self.run.check()?;
         let model = self.model.open()?;
         let (example, adapter, naming, positions) = self.lesson.read(&model, self.run.force)?;
-        let mut engine = self.run.engine(model, positions, Cache::F32)?;
+        let mut engine = self.run.exact_engine(model, positions, Cache::F32)?;
         let mut learner = engine.start_learner(&adapter, LearnerOptions::default())?;
         let rehearsal = Rehearsal::new(&mut engine, &example).map_err(|error| self.lesson.failed(error))?;
         let found =

@@ -56,7 +56,7 @@ impl LogitsCommand {
             Some(path) => Some(read_adapter(&model, path, self.alpha, self.run.force)?.0),
             None => None,
         };
-        let mut engine = self.run.engine(model, positions, Cache::F16)?;
+        let mut engine = self.run.exact_engine(model, positions, Cache::F16)?;
         let rows = match adapter {
             Some(adapter) => {
                 let adapter = Arc::new(adapter);

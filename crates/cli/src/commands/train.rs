@@ -48,7 +48,7 @@ impl TrainCommand {
         let options = self.options(example.learner_options(LearnerOptions::default()))?;
         adapter.rows = rows(&adapter.rows, example.objective)?;
         adapter_file::check_output(&model, &adapter, &self.output)?; // before the steps, not after them
-        let mut engine = self.run.engine(model, positions, Cache::F16)?;
+        let mut engine = self.run.exact_engine(model, positions, Cache::F16)?;
         let mut learner = engine.start_learner(&adapter, options)?;
         let rehearsal = Rehearsal::new(&mut engine, &example).map_err(|error| self.lesson.failed(error))?;
         let spans = rehearsal.spans();

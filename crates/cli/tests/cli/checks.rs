@@ -205,7 +205,7 @@ fn a_folder_without_anything_to_check_is_refused() {
 
 #[test]
 fn a_level_that_the_machine_lacks_is_named() {
-    for level in ["scalar", "avx2", "avx512"] {
+    for level in ["scalar", "avx2", "avxvnni", "avx512", "avx512vnni"] {
         let answer = apprentice(["check", "archs", golden("archs").to_str().unwrap(), "--cpu-level", level]);
         match answer.code {
             0 => {}

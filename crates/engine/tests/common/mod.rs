@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use apprentice_cpu::{Cpu, CpuOptions, Level};
-use apprentice_engine::{Engine, Learner, LearnerOptions, Named, Options, Outputs, Run, SequenceId, Span};
+use apprentice_engine::{Engine, Learner, LearnerOptions, Named, Numerics, Options, Outputs, Run, SequenceId, Span};
 use apprentice_gguf::Gguf;
 use apprentice_graph::{Backend, Element, Interpreter};
 use apprentice_models::adapter_file::{self, ReadOptions};
@@ -95,7 +95,7 @@ pub fn meaning(model: Model, cache: Element) -> Engine {
 }
 
 fn on(model: Model, backend: Box<dyn Backend>, cache: Element) -> Engine {
-    Engine::new(model, backend, Options { cache, context: 320, sequences: 6, segment: 128 }).unwrap()
+    Engine::new(model, backend, Options { cache, context: 320, sequences: 6, segment: 128, numerics: Numerics::F32 }).unwrap()
 }
 
 /// `count` tokens that depend on `seed` alone, below 128.
