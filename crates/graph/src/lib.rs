@@ -26,7 +26,7 @@ mod vjp;
 pub use apprentice_quant::{ErrorKind, Format};
 pub use array::Array;
 pub use backend::{
-    Arena, Backend, BackendError, Bound, Bytes, ProgramId, Resident, StoreId, Support, Weight, WeightId,
+    Arena, Backend, BackendError, Bound, Bytes, Need, ProgramId, Resident, StoreId, Support, Weight, WeightId,
 };
 pub use build::{Builder, Value};
 pub use error::GraphError;

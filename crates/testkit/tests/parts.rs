@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use apprentice_cpu::{Cpu, CpuOptions};
 use apprentice_graph::{
     AnyOp, Arena, Array, Backend, BackendError, Bound, Element, Extents, Format, Graph, Interpreter,
-    ProgramId, Resident, StoreId, Support, Type, Weight, WeightId,
+    Need, ProgramId, Resident, StoreId, Support, Type, Weight, WeightId,
 };
 use apprentice_testkit::filled::{Filled, same_bits};
 use apprentice_testkit::little_model::LittleModel;
@@ -111,6 +111,9 @@ impl Backend for InParts {
     }
     fn resident(&self) -> Resident {
         self.cpu.resident()
+    }
+    fn need(&self, of: Need<'_>) -> Result<u64, BackendError> {
+        self.cpu.need(of)
     }
     fn support(&self, op: &AnyOp, inputs: &[&Type]) -> Support {
         self.cpu.support(op, inputs)
