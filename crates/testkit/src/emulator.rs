@@ -39,6 +39,8 @@ pub enum Pages {
     F32,
     /// The nearest float16.
     F16,
+    /// Eight bits a number, with a float16 scale for 32.
+    Q8_0,
 }
 
 /// A model that is emulated.

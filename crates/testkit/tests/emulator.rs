@@ -14,6 +14,20 @@ use apprentice_testkit::emulator::{Emulator, Numerics, Pages, Span, Trainer};
 use apprentice_testkit::random::Random;
 use apprentice_testkit::tiny::{self, TinyOptions};
 
+/// Formats whose blocks hold integers.
+const INTEGERS: [Format; 10] = [
+    Format::Q4_0,
+    Format::Q4_1,
+    Format::Q5_0,
+    Format::Q5_1,
+    Format::Q8_0,
+    Format::Q2K,
+    Format::Q3K,
+    Format::Q4K,
+    Format::Q5K,
+    Format::Q6K,
+];
+
 /// Keys of a segment of attention, so that a short sequence has several.
 const SEGMENT: u32 = 128;
 
@@ -26,9 +40,10 @@ struct Setup {
     pages: Pages,
 }
 
-const PLAIN: [Setup; 2] = [
+const PLAIN: [Setup; 3] = [
     Setup { numerics: Numerics::F32, pages: Pages::F32 },
     Setup { numerics: Numerics::F32, pages: Pages::F16 },
+    Setup { numerics: Numerics::F32, pages: Pages::Q8_0 },
 ];
 
 fn engine(model: Model, setup: Setup, context: usize) -> Engine {
@@ -36,9 +51,14 @@ fn engine(model: Model, setup: Setup, context: usize) -> Engine {
     let cache = match setup.pages {
         Pages::F32 => Element::F32,
         Pages::F16 => Element::F16,
+        Pages::Q8_0 => Element::Q8_0,
     };
-    assert_eq!(setup.numerics, Numerics::F32);
-    Engine::new(model, Box::new(cpu), Options { cache, context, sequences: 2, segment: SEGMENT, numerics: apprentice_engine::Numerics::F32 }).unwrap()
+    let numerics = match setup.numerics {
+        Numerics::F32 => apprentice_models::Numerics::F32,
+        Numerics::Q8 => apprentice_models::Numerics::Q8,
+    };
+    let options = Options { numerics, cache, context, sequences: 2, segment: SEGMENT };
+    Engine::new(model, Box::new(cpu), options).unwrap()
 }
 
 fn emulator(model: &Model, setup: Setup) -> Emulator<'_> {
@@ -215,7 +235,7 @@ fn check_learning(source: &Source, setup: Setup, places: [[usize; 2]; 2]) {
     check_rounding(source, setup, &emulator);
 }
 
-/// A comparison under q8 in which no product was rounded compares nothing.
+/// A comparison under q8 in which no product took rounded activations compares nothing.
 fn check_rounding(source: &Source, setup: Setup, emulator: &Emulator<'_>) {
     let rounded = emulator.rounded_rows();
     let place = format!("{} {setup:?}: {rounded} rows were rounded", source.name);
@@ -254,6 +274,48 @@ fn tiny_models_of_every_format() {
     }
 }
 
+const ROUNDED: Setup = Setup { numerics: Numerics::Q8, pages: Pages::F16 };
+
+#[test]
+fn logits_under_q8() {
+    for family in list::FAMILIES {
+        for format in INTEGERS {
+            check_logits(
+                &tiny_model(family.architecture, format, false),
+                ROUNDED,
+                12,
+                &[&[], &[1, 7]],
+                Some(5),
+            );
+        }
+    }
+    for format in INTEGERS {
+        let wide = tiny_model(list::FAMILIES[0].architecture, format, true);
+        check_logits(&wide, ROUNDED, 20, &[&[], &[3]], Some(5));
+    }
+    let family = list::FAMILIES[1].architecture;
+    check_logits(
+        &tiny_model(family, Format::Q4_0, false),
+        Setup { pages: Pages::Q8_0, ..ROUNDED },
+        200,
+        &[&[], &[1, 65, 130]],
+        Some(70),
+    );
+}
+
+#[test]
+fn learning_under_q8() {
+    for family in list::FAMILIES {
+        for format in [Format::Q8_0, Format::Q5_1] {
+            check_learning(&tiny_model(family.architecture, format, false), ROUNDED, [[3, 9], [12, 20]]);
+        }
+    }
+    for format in INTEGERS {
+        let wide = tiny_model(list::FAMILIES[0].architecture, format, true);
+        check_learning(&wide, ROUNDED, [[3, 7], [62, 67]]);
+    }
+}
+
 /// A real model of the cache folder that `scripts/models` fills.
 fn real(name: &str) -> Source {
     let home = || PathBuf::from(std::env::var("HOME").unwrap()).join(".cache/apprentice");
@@ -265,4 +327,10 @@ fn real(name: &str) -> Source {
 #[ignore = "needs the real models: scripts/test --models"]
 fn logits_of_a_real_model() {
     check_logits(&real("smollm2"), PLAIN[1], 6, &[&[2]], None);
+}
+
+#[test]
+#[ignore = "needs the real models: scripts/test --models"]
+fn logits_of_a_real_model_under_q8() {
+    check_logits(&real("smollm2"), ROUNDED, 6, &[&[2]], None);
 }

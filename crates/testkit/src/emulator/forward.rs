@@ -5,7 +5,7 @@ use apprentice_models::{Adapter, Pair};
 use super::attention::{Attended, Attention};
 use super::rows::Rows;
 use super::scalar::{dot16, gelu, norm_factor, round_half, silu};
-use super::{Emulator, Pages, Sequence, wide};
+use super::{Emulator, Pages, Sequence, q8, wide};
 
 /// What a layer computed.
 pub(super) struct Layer {
@@ -200,11 +200,13 @@ impl Emulator<'_> {
         turned
     }
 
-    /// What pages keep.
+    /// What pages keep of keys or values.
     fn kept(&self, x: &Rows) -> Rows {
+        let width = x.width;
         match self.pages {
             Pages::F32 => x.clone(),
             Pages::F16 => x.map(round_half),
+            Pages::Q8_0 => x.clone().cut(width / self.model.hyper().kv_heads).each(q8::kept).cut(width),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Products with activations rounded to eight bits, `docs/numerics.md` section 2.
+//! Products with activations rounded to eight bits, and pages of eight bits, `docs/numerics.md` section 2.
 
 use super::format::Block;
-use super::scalar::fma;
+use super::scalar::{fma, round_half};
 
 /// Thirty-two activations.
 #[derive(Clone, Debug)]
@@ -18,8 +18,29 @@ pub fn quantise(row: &[f32]) -> Vec<Activations> {
 }
 
 fn quantise_block(x: &[f32]) -> Activations {
+    let (amax, q) = match integers(x) {
+        None => return Activations { d: f32::NAN, q: [0; 32] },
+        Some(found) => found,
+    };
+    Activations { d: amax / 127.0, q: std::array::from_fn(|i| q[i]) }
+}
+
+/// What a page of eight bits keeps of a head's row.
+pub fn kept(head: &[f32]) -> Vec<f32> {
+    let block = |x: &[f32]| match integers(x) {
+        None => vec![f32::NAN; x.len()],
+        Some((amax, q)) => {
+            let d = round_half(amax / 127.0);
+            q.iter().map(|q| d * *q as f32).collect()
+        }
+    };
+    head.chunks(32).flat_map(block).collect()
+}
+
+/// The largest magnitude of a block and its integers; zeros for a tiny block, `None` where a number is not finite.
+fn integers(x: &[f32]) -> Option<(f32, Vec<i32>)> {
     if x.iter().any(|x| !x.is_finite()) {
-        return Activations { d: f32::NAN, q: [0; 32] };
+        return None;
     }
     let mut amax = 0.0;
     for value in x {
@@ -28,10 +49,10 @@ fn quantise_block(x: &[f32]) -> Activations {
         }
     }
     if amax < 2f32.powi(-100) {
-        return Activations { d: 0.0, q: [0; 32] };
+        return Some((0.0, vec![0; x.len()]));
     }
     let inverse = 127.0 / amax;
-    Activations { d: amax / 127.0, q: std::array::from_fn(|i| (x[i] * inverse).round_ties_even() as i32) }
+    Some((amax, x.iter().map(|x| (x * inverse).round_ties_even() as i32).collect()))
 }
 
 /// Whether rounding changed one of the activations.
