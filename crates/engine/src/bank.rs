@@ -44,6 +44,23 @@ pub(crate) struct SiteStores {
 /// Smallest number of rank rows of a store; it grows by doubling.
 const RANK_ROWS_MIN: usize = 16;
 
+/// Rank rows of stores that have to hold so many.
+fn grown(ranks: usize) -> usize {
+    ranks.checked_next_power_of_two().unwrap_or(usize::MAX).max(RANK_ROWS_MIN)
+}
+
+/// Rank rows of every store once adapters of these ranks are loaded, one after another.
+pub(crate) fn rank_rows(ranks: impl IntoIterator<Item = usize>) -> usize {
+    let (mut used, mut rows) = (0usize, 0);
+    for rank in ranks {
+        used = used.saturating_add(rank);
+        if used > rows {
+            rows = grown(used);
+        }
+    }
+    rows
+}
+
 impl Bank {
     /// Index of an adapter in the tables.
     pub(crate) fn index(&self, id: AdapterId) -> Result<i32, EngineError> {
@@ -94,7 +111,7 @@ impl Bank {
         let first = match self.gap(rank) {
             Some(first) => first,
             None => {
-                self.rebuild(backend, model, (used + rank).next_power_of_two().max(RANK_ROWS_MIN))?;
+                self.rebuild(backend, model, grown(used + rank))?;
                 used
             }
         };

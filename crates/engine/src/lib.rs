@@ -4,6 +4,7 @@
 //! refused has changed nothing, and a run that fails has advanced no sequence.
 #![forbid(unsafe_code)]
 
+mod account;
 mod assemble;
 mod bank;
 mod batch;
@@ -31,7 +32,9 @@ mod spans;
 mod stats;
 mod stream;
 mod update;
+mod workload;
 
+pub use account::{Account, Item, Kind, PlanAccount, PlannedValue, readable};
 pub use apprentice_graph::ErrorKind;
 pub use apprentice_models::Numerics;
 pub use bank::AdapterId;
@@ -48,3 +51,4 @@ pub use sampling::Sampling;
 pub use sequence::SequenceId;
 pub use spans::{MicroBatch, Span, cut_step};
 pub use stats::Stats;
+pub use workload::{AdapterShape, LearnerShape, StepShape, Workload, account};
