@@ -4,6 +4,8 @@ use clap::Subcommand;
 
 use crate::exit::{Failure, Outcome};
 
+mod bench;
+mod chat;
 mod check;
 mod demo;
 mod gradients;
@@ -19,6 +21,8 @@ mod train;
 pub enum Command {
     /// Answer one prompt.
     Run(run::RunCommand),
+    /// Talk with a model, and teach it.
+    Chat(Box<chat::ChatCommand>),
     /// Show what a file holds: metadata, tensors, and where adapters may sit.
     Inspect(inspect::InspectCommand),
     /// Teach a model a made-up fact, and ask for it in other words.
@@ -31,6 +35,8 @@ pub enum Command {
     Gradients(gradients::GradientsCommand),
     /// Train an adapter on an example.
     Train(train::TrainCommand),
+    /// Measure how many tokens a second a model reads and writes.
+    Bench(bench::BenchCommand),
     /// Compare with numbers that independent code computed.
     Check(check::CheckCommand),
 }
@@ -40,12 +46,14 @@ impl Command {
     pub fn run(self) -> Result<Outcome, Failure> {
         match self {
             Command::Run(command) => command.run(),
+            Command::Chat(command) => command.run(),
             Command::Inspect(command) => command.run(),
             Command::Demo(command) => command.run(),
             Command::Tokens(command) => command.run(),
             Command::Logits(command) => command.run(),
             Command::Gradients(command) => command.run(),
             Command::Train(command) => command.run(),
+            Command::Bench(command) => command.run(),
             Command::Check(command) => command.run(),
         }
     }

@@ -24,6 +24,8 @@ pub enum Outcome {
     Done,
     /// A bound was missed.
     Missed,
+    /// Ended early by Ctrl-C, with what there was until then.
+    Interrupted,
 }
 
 /// Why a command was not carried out.
@@ -53,6 +55,10 @@ impl Failure {
     pub fn unsupported(message: impl Into<String>) -> Failure {
         Failure::Refused { kind: ErrorKind::Unsupported, message: message.into() }
     }
+    /// Ctrl-C, where there is nothing to show for it.
+    pub fn interrupted() -> Failure {
+        Failure::Refused { kind: ErrorKind::Cancelled, message: "interrupted".to_owned() }
+    }
     /// A file that the system did not read or write.
     pub fn file(path: &Path, error: &io::Error) -> Failure {
         let kind = if error.kind() == io::ErrorKind::NotFound { ErrorKind::Missing } else { ErrorKind::Io };
@@ -76,11 +82,17 @@ pub fn finish(result: Result<Outcome, Failure>) -> ExitCode {
     match result {
         Ok(Outcome::Done) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
         Ok(Outcome::Missed) => ExitCode::from(1),
+        Ok(Outcome::Interrupted) => ExitCode::from(INTERRUPTED),
         Err(Failure::Refused { kind, message }) => {
-            eprintln!("error: {}", one_line(&message));
+            eprintln!("{}", error_line(&message));
             ExitCode::from(code(kind))
         }
     }
+}
+
+/// The line that says why something was refused.
+pub fn error_line(message: &str) -> String {
+    format!("error: {}", one_line(message))
 }
 
 fn code(kind: ErrorKind) -> u8 {

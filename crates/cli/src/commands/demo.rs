@@ -11,14 +11,15 @@ use std::time::Instant;
 
 use apprentice_engine::{Engine, Named, Sampling};
 use apprentice_models::AdapterRows;
-use apprentice_text::{Conversation, EncodedConversation, Message, Text};
+use apprentice_text::{Conversation, EncodedConversation, Message, StopStrings, Text};
 use clap::Args;
 use serde_json::json;
 
 use crate::backend::{Cache, RunArgs};
 use crate::commands::prompt::read_text_tables;
-use crate::commands::run::{Wanted, reply, reply_rows};
 use crate::exit::{Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::reply::{ReplyEnd, Stepper, Wanted, named_by_reply};
 use crate::setup::{ModelArgs, context};
 use lesson::Lesson;
 use teach::{Taught, teach};
@@ -68,10 +69,12 @@ impl DemoCommand {
         let longest =
             prompts.map(|question| question.prompt.len()).max().unwrap_or(0).max(encoded.tokens.len());
         let positions = context(&model, "the lesson", longest, PREDICT)?;
+        let interrupt = Interrupt::listen()?;
         let mut engine = self.run.engine(model, positions, Cache::F16)?;
 
         let mut out = io::stdout().lock();
-        let mut class = Class { engine: &mut engine, text: &text, named: None, out: &mut out };
+        let mut class =
+            Class { engine: &mut engine, interrupt: &interrupt, text: &text, named: None, out: &mut out };
         class.title("Before")?;
         class.answer(&asked)?;
         let before = class.answer_all(&unrelated)?;
@@ -103,6 +106,7 @@ impl DemoCommand {
 /// A model that is asked and taught.
 struct Class<'a> {
     engine: &'a mut Engine,
+    interrupt: &'a Interrupt,
     text: &'a Text,
     /// The adapter learnt, once there is one.
     named: Option<apprentice_engine::AdapterId>,
@@ -115,16 +119,23 @@ impl Class<'_> {
     }
 
     fn answer(&mut self, question: &Question<'_>) -> Result<String, Failure> {
-        let named = match self.named {
-            Some(id) => reply_rows(&AdapterRows::Reply, id, &question.prompt)?,
-            None => Named::Nothing,
-        };
+        let named = self.named.and_then(|id| named_by_reply(&AdapterRows::Reply, id, &question.prompt));
         write!(self.out, "  {}\n    ", question.words)?;
-        let sampling = Sampling::greedy();
-        let wanted = Wanted { prompt: &question.prompt, named, limit: PREDICT, sampling: &sampling };
-        let reply = reply(self.engine, self.text, &wanted, self.out)?;
+        let wanted = Wanted {
+            prompt: &question.prompt,
+            named: named.unwrap_or(Named::Nothing),
+            limit: PREDICT,
+            sampling: &Sampling::greedy(),
+            stop: &StopStrings::default(),
+            logprobs: None,
+        };
+        let mut stepper = Stepper { engine: self.engine, interrupt: self.interrupt };
+        let reply = stepper.reply(self.text, &wanted, self.out)?;
         writeln!(self.out)?;
-        Ok(reply)
+        match reply.end {
+            ReplyEnd::Interrupted => Err(Failure::interrupted()),
+            ReplyEnd::Finished(_) | ReplyEnd::StopString => Ok(reply.text),
+        }
     }
 
     fn answer_all(&mut self, questions: &[Question<'_>]) -> Result<Vec<String>, Failure> {

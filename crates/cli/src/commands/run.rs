@@ -4,16 +4,18 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use apprentice_engine::{AdapterId, Engine, Named, Sampling};
-use apprentice_models::AdapterRows;
-use apprentice_text::{Conversation, EncodeOptions, Message, Text, TextError};
+use apprentice_engine::{LOGPROBS_MAX, Logprobs, Named};
+use apprentice_text::{Conversation, EncodeOptions, Message, StopStrings, Text, TextError};
 use clap::Args;
+use serde_json::{Value, json};
 
 use crate::backend::{Cache, RunArgs};
 use crate::commands::prompt::read_text_tables;
 use crate::exit::{Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::reply::{Reply, ReplyEnd, Stepper, Wanted, named_by_reply};
 use crate::sampling::SamplingArgs;
-use crate::setup::{ModelArgs, context, named, read_adapter};
+use crate::setup::{ModelArgs, context, read_adapter};
 
 /// Answer one prompt.
 #[derive(Args)]
@@ -41,6 +43,12 @@ pub struct RunCommand {
     /// Alpha of the adapter, in place of what its file says.
     #[arg(long, requires = "adapter")]
     alpha: Option<f32>,
+    /// Ends the reply, and is no part of it; may be given again.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    stop: Vec<String>,
+    /// In place of the reply, write a line of JSON for each token, with its log probability and so many likeliest tokens.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=LOGPROBS_MAX as u64))]
+    logprobs: Option<u64>,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -51,6 +59,7 @@ impl RunCommand {
     /// Does it.
     pub fn run(self) -> Result<Outcome, Failure> {
         self.run.check()?;
+        let stop = StopStrings::new(&self.stop)?;
         let model = self.model.open()?;
         let text = read_text_tables(model.gguf(), &self.model.model)?;
         let prompt = self.tokens(&text)?;
@@ -59,22 +68,42 @@ impl RunCommand {
             Some(path) => Some(read_adapter(&model, path, self.alpha, self.run.force)?.0),
             None => None,
         };
+        let interrupt = Interrupt::listen()?;
         let mut engine = self.run.engine(model, positions, Cache::F16)?;
-        let rows = match adapter {
+        let named = match adapter {
             Some(adapter) => {
                 let adapter = Arc::new(adapter);
                 let id = engine.load_adapter(adapter.clone())?;
-                reply_rows(&adapter.rows, id, &prompt)?
+                named_by_reply(&adapter.rows, id, &prompt).ok_or_else(|| {
+                    Failure::input("the adapter's invocation tokens do not occur in the prompt")
+                })?
             }
             None => Named::Nothing,
         };
         let mut out = std::io::stdout().lock();
-        let wanted =
-            Wanted { prompt: &prompt, named: rows, limit: self.predict, sampling: &self.sampling.settings() };
-        reply(&mut engine, &text, &wanted, &mut out)?;
-        writeln!(out)?;
+        let wanted = Wanted {
+            prompt: &prompt,
+            named,
+            limit: self.predict,
+            sampling: &self.sampling.settings(),
+            stop: &stop,
+            logprobs: self.logprobs.map(|count| count as usize), // at most LOGPROBS_MAX
+        };
+        let mut stepper = Stepper { engine: &mut engine, interrupt: &interrupt };
+        let reply = match self.logprobs {
+            None => {
+                let reply = stepper.reply(&text, &wanted, &mut out)?;
+                writeln!(out)?;
+                reply
+            }
+            Some(_) => {
+                let reply = stepper.reply(&text, &wanted, &mut std::io::sink())?;
+                write_tokens(&text, &reply, &mut out)?;
+                reply
+            }
+        };
         out.flush()?;
-        Ok(Outcome::Done)
+        Ok(if reply.end == ReplyEnd::Interrupted { Outcome::Interrupted } else { Outcome::Done })
     }
 
     fn tokens(&self, text: &Text) -> Result<Vec<u32>, Failure> {
@@ -102,53 +131,16 @@ fn without_template(error: TextError, model: &ModelArgs) -> Failure {
     }
 }
 
-/// In a prompt that asks for a reply, the reply begins at its end.
-pub fn reply_rows(rows: &AdapterRows, adapter: AdapterId, prompt: &[u32]) -> Result<Named, Failure> {
-    let begins = Some(prompt.len()).filter(|_| *rows == AdapterRows::Reply);
-    named(rows, adapter, prompt, begins)
-}
-
-/// A reply that is wanted.
-pub struct Wanted<'a> {
-    /// What it follows.
-    pub prompt: &'a [u32],
-    /// Which adapter the rows name.
-    pub named: Named,
-    /// Tokens, at most.
-    pub limit: usize,
-    /// How they are chosen.
-    pub sampling: &'a Sampling,
-}
-
-/// Reads the prompt into a sequence of its own and writes the reply to `out`, whole characters as they come. Also returns
-/// it.
-pub fn reply(
-    engine: &mut Engine,
-    text: &Text,
-    wanted: &Wanted<'_>,
-    out: &mut dyn Write,
-) -> Result<String, Failure> {
-    let mut decoder = text.decoder(false);
-    let mut reply = String::new();
-    let mut stopped = None;
-    let mut show = |piece: Result<String, TextError>| -> Result<(), Failure> {
-        let piece = piece?;
-        reply += &piece;
-        out.write_all(piece.as_bytes())?;
-        Ok(out.flush()?)
+/// A line a token: `{"token": 12, "text": " a", "logprob": -0.5, "top": [{"token": 12, "text": " a", "logprob": -0.5}]}`.
+fn write_tokens(text: &Text, reply: &Reply, out: &mut dyn Write) -> Result<(), Failure> {
+    let entry = |token: u32, logprob: f32| -> Result<Value, Failure> {
+        Ok(json!({ "token": token, "text": text.decode(&[token], true)?, "logprob": logprob }))
     };
-    let sequence = engine.open_sequence();
-    let is_end = |token| text.is_end_of_generation(token);
-    let Wanted { prompt, named, limit, sampling } = *wanted;
-    let generated = engine.generate(sequence, prompt, named, limit, sampling, is_end, |token| {
-        let shown = show(decoder.push(token));
-        stopped = shown.err();
-        stopped.is_none()
-    });
-    engine.close_sequence(sequence)?;
-    generated?;
-    match stopped {
-        Some(failure) => Err(failure),
-        None => show(Ok(decoder.finish())).map(|()| reply),
+    for (token, logprobs) in &reply.tokens {
+        let Some(Logprobs { chosen, top }) = logprobs else { continue };
+        let mut line = entry(*token, *chosen)?;
+        line["top"] = top.iter().map(|(token, logprob)| entry(*token, *logprob)).collect::<Result<_, _>>()?;
+        writeln!(out, "{line}")?;
     }
+    Ok(())
 }

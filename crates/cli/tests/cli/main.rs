@@ -2,6 +2,7 @@
 //! models, what it is for.
 #![allow(clippy::unwrap_used, reason = "a helper of a test may fail as the test does")]
 
+mod chat;
 mod checks;
 mod doors;
 mod program;

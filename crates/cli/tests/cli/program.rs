@@ -1,8 +1,9 @@
 //! Calling the binary, and what it answers.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// Backends and levels that every tiny test runs on.
 pub const EVERYWHERE: [&[&str]; 4] = [
@@ -25,9 +26,18 @@ pub struct Answer {
 
 /// Calls `apprentice` with these arguments.
 pub fn apprentice<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Answer {
+    apprentice_with(arguments, "")
+}
+
+/// The same, with text on standard input.
+pub fn apprentice_with<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>, input: &str) -> Answer {
     let mut command = Command::new(env!("CARGO_BIN_EXE_apprentice"));
     command.args(arguments).env("RUST_BACKTRACE", "0");
-    let Output { status, stdout, stderr } = command.output().expect("the binary starts");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary starts");
+    // A program that ends early reads no more of it.
+    drop(child.stdin.take().expect("a pipe").write_all(input.as_bytes()));
+    let Output { status, stdout, stderr } = child.wait_with_output().expect("the binary ends");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
     let (out, err) = (text(stdout), text(stderr));
     Answer {
@@ -40,12 +50,17 @@ pub fn apprentice<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> An
 
 /// Words of a command line, then paths and further words: `words("logits -m", [..])` reads better than a list of strings.
 pub fn call(line: &str, more: &[&dyn AsRef<OsStr>]) -> Answer {
+    call_with(line, more, "")
+}
+
+/// The same, with text on standard input.
+pub fn call_with(line: &str, more: &[&dyn AsRef<OsStr>], input: &str) -> Answer {
     let mut more = more.iter();
     let words = line.split_whitespace().map(|word| match word {
         "{}" => AsRef::<OsStr>::as_ref(*more.next().expect("an argument for each {}")).to_owned(),
         word => OsStr::new(word).to_owned(),
     });
-    apprentice(words.collect::<Vec<_>>())
+    apprentice_with(words.collect::<Vec<_>>(), input)
 }
 
 impl Answer {

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use apprentice_check::Npy;
-use apprentice_gguf::{Gguf, Value, Writer};
+use apprentice_gguf::{Gguf, Strings, Value, Writer};
 use serde_json::Value as Json;
+
+use crate::program::golden;
 
 /// A folder of one test.
 pub struct Scratch(PathBuf);
@@ -71,6 +73,44 @@ impl Scratch {
                 writer.tensor(&name, &entry.shape, entry.format, gguf.bytes(entry)).unwrap();
             }
         }
+        writer.write(&path).unwrap();
+        path
+    }
+}
+
+impl Scratch {
+    /// A tiny model that can be talked with: a family of the golden data with a byte for each printable character of
+    /// ASCII, and the template of ChatML. It has no newline, so a reply is one line.
+    pub fn talker(&self) -> PathBuf {
+        let gguf = Gguf::open(golden("archs/llama.gguf")).unwrap();
+        let mut writer = Writer::new();
+        for (key, value) in gguf.metadata() {
+            writer.set(key, value.clone()).unwrap();
+        }
+        let space = ["Ġ".to_owned(), "th".to_owned(), "<|im_start|>".to_owned(), "<|im_end|>".to_owned()];
+        let mut tokens: Vec<String> = space.into_iter().chain(('!'..='~').map(String::from)).collect();
+        let ends = tokens.iter().position(|token| token == "<|im_end|>").unwrap();
+        tokens.extend((tokens.len()..128).map(|id| format!("[unused{id}]")));
+        let kinds: Vec<i32> = (0..128).map(|id| if id == ends || id == ends - 1 { 3 } else { 1 }).collect();
+        let template = "{% for m in messages %}<|im_start|>{{ m.role + ' ' + m.content }}<|im_end|>{% endfor %}\
+                        {% if add_generation_prompt %}<|im_start|>assistant {% endif %}";
+        let strings = |list: &[String]| list.iter().collect::<Strings>();
+        for (key, value) in [
+            ("model", Value::from("gpt2")),
+            ("pre", "smollm".into()),
+            ("tokens", strings(&tokens).into()),
+            ("token_type", kinds.into()),
+            ("merges", strings(&["t h".to_owned()]).into()),
+            ("bos_token_id", (ends as u32 - 1).into()),
+            ("eos_token_id", (ends as u32).into()),
+        ] {
+            writer.set(&format!("tokenizer.ggml.{key}"), value).unwrap();
+        }
+        writer.set("tokenizer.chat_template", template.into()).unwrap();
+        for entry in gguf.tensors() {
+            writer.tensor(&entry.name, &entry.shape, entry.format, gguf.bytes(entry)).unwrap();
+        }
+        let path = self.path("talker.gguf");
         writer.write(&path).unwrap();
         path
     }
