@@ -9,31 +9,51 @@
 //! other: the pool opens one when all units of the last are done.
 
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 
 use apprentice_graph::{Bound, Extents, Graph, Origin, Plan, Type, ValueData, ValueId};
 
 use crate::disjoint::Disjoint;
 
-/// A cache line; buffers are made of them, so every element is aligned.
-#[repr(align(64))]
-#[derive(Clone, Copy)]
-struct Line(#[allow(dead_code, reason = "read through pointers to its bytes")] [u8; LINE_BYTES]);
-
+/// A cache line: every buffer begins at one, so every element is aligned.
 const LINE_BYTES: usize = 64;
+/// The alignment that the system's allocator gives by itself. For more it takes memory and clears it, which touches every
+/// page; for this it hands out pages that are zero until they are written.
+const SYSTEM_ALIGNMENT: usize = 16;
 
-/// Bytes aligned to a cache line, zero at first.
+/// Bytes aligned to a cache line, zero at first. They are addresses only until they are touched.
 pub(crate) struct Buffer {
-    lines: Vec<Line>,
+    allocation: NonNull<u8>,
+    layout: std::alloc::Layout,
+    /// The first cache line of the allocation.
+    start: NonNull<u8>,
     bytes: usize,
+}
+
+// SAFETY: a `Buffer` owns its bytes as a `Vec<u8>` would, and gives them out by its own borrow.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout by `zeroed`.
+        unsafe { std::alloc::dealloc(self.allocation.as_ptr(), self.layout) }
+    }
 }
 
 impl Buffer {
     /// `bytes` zero bytes, or `None` where the system does not give them.
     pub(crate) fn zeroed(bytes: usize) -> Option<Buffer> {
-        let mut lines = Vec::new();
-        lines.try_reserve_exact(bytes.div_ceil(LINE_BYTES)).ok()?;
-        lines.resize(bytes.div_ceil(LINE_BYTES), Line([0; LINE_BYTES]));
-        Some(Buffer { lines, bytes })
+        // Whole lines, and room to begin at one: never empty.
+        let size = bytes.checked_next_multiple_of(LINE_BYTES)?.checked_add(LINE_BYTES)?;
+        let layout = std::alloc::Layout::from_size_align(size, SYSTEM_ALIGNMENT).ok()?;
+        // SAFETY: the layout is not empty.
+        let allocation = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        let skipped = allocation.addr().get().wrapping_neg() % LINE_BYTES;
+        // SAFETY: less than a line, by which the allocation is longer than the bytes.
+        let start = unsafe { allocation.add(skipped) };
+        Some(Buffer { allocation, layout, start, bytes })
     }
     /// A copy of `bytes`.
     pub(crate) fn of(bytes: &[u8]) -> Option<Buffer> {
@@ -45,30 +65,20 @@ impl Buffer {
         self.bytes
     }
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: `Line` is 64 bytes without padding, and every byte is initialised.
-        let all = unsafe {
-            std::slice::from_raw_parts(self.lines.as_ptr().cast::<u8>(), self.lines.len() * LINE_BYTES)
-        };
-        &all[..self.bytes]
+        // SAFETY: inside the allocation by `zeroed`, every byte initialised.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let bytes = self.bytes;
-        // SAFETY: `Line` is 64 bytes without padding, every byte pattern is valid, and the borrow is exclusive.
-        let all = unsafe {
-            std::slice::from_raw_parts_mut(
-                self.lines.as_mut_ptr().cast::<u8>(),
-                self.lines.len() * LINE_BYTES,
-            )
-        };
-        &mut all[..bytes]
+        // SAFETY: inside the allocation by `zeroed`, every byte initialised, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
     /// The first byte, for a run that holds the buffer exclusively.
     pub(crate) fn place(&mut self) -> Place {
-        Place { start: self.lines.as_mut_ptr().cast(), bytes: self.bytes }
+        Place { start: self.start.as_ptr(), bytes: self.bytes }
     }
     /// Sets every byte of the arena to a NaN: what a kernel reads without having been given it shows.
     pub(crate) fn poison(&mut self) {
-        self.lines.fill(Line([0xff; LINE_BYTES]));
+        self.bytes_mut().fill(0xff);
     }
 }
 
