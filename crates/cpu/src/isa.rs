@@ -134,11 +134,19 @@ pub trait Isa: Copy + Send + Sync + fmt::Debug + 'static {
     fn load_i8(self, source: &[u8; LANES]) -> Self::W;
     /// The lanes, each in -128..=127, as bytes.
     fn store_i8(self, target: &mut [i8; LANES], a: Self::W);
-    /// Sixteen bytes of each of sixteen rows, turned: lane `r` of column `c` holds bytes `4 c` to `4 c + 3` of row `r`.
+    /// Sixteen bytes of each of sixteen rows, `stride` bytes apart, turned: lane `r` of column `c` holds bytes `4 c` to
+    /// `4 c + 3` of row `r`.
     ///
     /// # Safety
-    /// Every pointer is valid for reading sixteen bytes.
-    unsafe fn columns_at(self, rows: &[*const u8; LANES]) -> [Self::W; 4];
+    /// Every row is valid for reading sixteen bytes.
+    unsafe fn columns_at(self, first: *const u8, stride: usize) -> [Self::W; 4];
+    /// The little-endian 32-bit words that lie `distances` bytes behind `first`.
+    ///
+    /// # Safety
+    /// Each is valid for reading four bytes.
+    unsafe fn words_at(self, first: *const u8, distances: Self::W) -> Self::W;
+    /// The f16 in the lower half of each lane, exactly.
+    fn f16s(self, a: Self::W) -> Self::V;
     /// Sixteen little-endian 16-bit words, zero-extended.
     fn load_u16(self, source: &[u8; 2 * LANES]) -> Self::W;
     /// Wrapping `a + b`.

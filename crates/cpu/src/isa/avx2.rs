@@ -233,24 +233,51 @@ impl Isa for Avx2 {
         })
     }
     #[inline(always)]
-    unsafe fn columns_at(self, rows: &[*const u8; LANES]) -> [Self::W; 4] {
+    unsafe fn columns_at(self, first: *const u8, stride: usize) -> [Self::W; 4] {
         // SAFETY: the instructions by the token; sixteen bytes of each row by the caller's promise.
-        let turned: [[__m256i; 4]; 2] = std::array::from_fn(|part| unsafe {
-            // Half `l` of vector `g` is row `4 l + g`: then a turn inside the halves is all.
-            let [a, b, c, d]: [__m256i; 4] = std::array::from_fn(|g| {
-                let row = |l: usize| _mm_loadu_si128(rows[8 * part + 4 * l + g].cast());
-                _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row(0)), row(1))
-            });
-            let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
-            let (ab_high, cd_high) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+        unsafe {
+            let mut columns = [[_mm256_setzero_si256(); 2]; 4];
+            for part in 0..2 {
+                // Half `l` of vector `g` is row `4 l + g`: then a turn inside the halves is all.
+                let mut g = [_mm256_setzero_si256(); 4];
+                for (index, g) in g.iter_mut().enumerate() {
+                    let row = first.add((8 * part + index) * stride);
+                    let low = _mm256_castsi128_si256(_mm_loadu_si128(row.cast()));
+                    *g = _mm256_inserti128_si256::<1>(low, _mm_loadu_si128(row.add(4 * stride).cast()));
+                }
+                let (ab, cd) = (_mm256_unpacklo_epi32(g[0], g[1]), _mm256_unpacklo_epi32(g[2], g[3]));
+                let (ab_high, cd_high) =
+                    (_mm256_unpackhi_epi32(g[0], g[1]), _mm256_unpackhi_epi32(g[2], g[3]));
+                columns[0][part] = _mm256_unpacklo_epi64(ab, cd);
+                columns[1][part] = _mm256_unpackhi_epi64(ab, cd);
+                columns[2][part] = _mm256_unpacklo_epi64(ab_high, cd_high);
+                columns[3][part] = _mm256_unpackhi_epi64(ab_high, cd_high);
+            }
+            columns
+        }
+    }
+    #[inline(always)]
+    unsafe fn words_at(self, first: *const u8, distances: Self::W) -> Self::W {
+        // SAFETY: the instruction by the token; four bytes of each lane by the caller's promise.
+        unsafe {
             [
-                _mm256_unpacklo_epi64(ab, cd),
-                _mm256_unpackhi_epi64(ab, cd),
-                _mm256_unpacklo_epi64(ab_high, cd_high),
-                _mm256_unpackhi_epi64(ab_high, cd_high),
+                _mm256_i32gather_epi32::<1>(first.cast(), distances[0]),
+                _mm256_i32gather_epi32::<1>(first.cast(), distances[1]),
             ]
-        });
-        std::array::from_fn(|column| [turned[0][column], turned[1][column]])
+        }
+    }
+    #[inline(always)]
+    fn f16s(self, a: Self::W) -> Self::V {
+        proven!({
+            let mask = _mm256_set1_epi32(0xffff);
+            let (low, high) = (_mm256_and_si256(a[0], mask), _mm256_and_si256(a[1], mask));
+            // Lanes 0 to 3, 8 to 11, 4 to 7, 12 to 15; then in order.
+            let words = _mm256_permute4x64_epi64::<0xd8>(_mm256_packus_epi32(low, high));
+            [
+                _mm256_cvtph_ps(_mm256_castsi256_si128(words)),
+                _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(words)),
+            ]
+        })
     }
     #[inline(always)]
     fn load_u16(self, source: &[u8; 2 * LANES]) -> Self::W {

@@ -219,18 +219,21 @@ impl Isa for Avx512 {
         proven!(_mm_storeu_si128(target.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(a)))
     }
     #[inline(always)]
-    unsafe fn columns_at(self, rows: &[*const u8; LANES]) -> [Self::W; 4] {
+    unsafe fn columns_at(self, first: *const u8, stride: usize) -> [Self::W; 4] {
         // SAFETY: the instructions by the token; sixteen bytes of each row by the caller's promise.
         unsafe {
             // Quarter `l` of vector `g` is row `4 l + g`: then a turn inside the quarters is all.
-            let [a, b, c, d]: [__m512i; 4] = std::array::from_fn(|g| {
-                let row = |l: usize| _mm_loadu_si128(rows[4 * l + g].cast());
-                let low = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row(0)), row(1));
-                let v = _mm512_inserti32x4::<2>(_mm512_castsi256_si512(low), row(2));
-                _mm512_inserti32x4::<3>(v, row(3))
-            });
-            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
-            let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+            let mut g = [_mm512_setzero_si512(); 4];
+            for (index, g) in g.iter_mut().enumerate() {
+                let row = first.add(index * stride);
+                let low = _mm256_castsi128_si256(_mm_loadu_si128(row.cast()));
+                let low = _mm256_inserti128_si256::<1>(low, _mm_loadu_si128(row.add(4 * stride).cast()));
+                let v = _mm512_castsi256_si512(low);
+                let v = _mm512_inserti32x4::<2>(v, _mm_loadu_si128(row.add(8 * stride).cast()));
+                *g = _mm512_inserti32x4::<3>(v, _mm_loadu_si128(row.add(12 * stride).cast()));
+            }
+            let (ab, cd) = (_mm512_unpacklo_epi32(g[0], g[1]), _mm512_unpacklo_epi32(g[2], g[3]));
+            let (ab_high, cd_high) = (_mm512_unpackhi_epi32(g[0], g[1]), _mm512_unpackhi_epi32(g[2], g[3]));
             [
                 _mm512_unpacklo_epi64(ab, cd),
                 _mm512_unpackhi_epi64(ab, cd),
@@ -238,6 +241,15 @@ impl Isa for Avx512 {
                 _mm512_unpackhi_epi64(ab_high, cd_high),
             ]
         }
+    }
+    #[inline(always)]
+    unsafe fn words_at(self, first: *const u8, distances: Self::W) -> Self::W {
+        // SAFETY: the instruction by the token; four bytes of each lane by the caller's promise.
+        unsafe { _mm512_i32gather_epi32::<1>(distances, first.cast()) }
+    }
+    #[inline(always)]
+    fn f16s(self, a: Self::W) -> Self::V {
+        proven!(_mm512_cvtph_ps(_mm512_cvtepi32_epi16(a)))
     }
     #[inline(always)]
     fn load_u16(self, source: &[u8; 2 * LANES]) -> Self::W {

@@ -191,16 +191,27 @@ impl Isa for Scalar {
         *target = a.map(|lane| lane as u8 as i8);
     }
     #[inline(always)]
-    unsafe fn columns_at(self, rows: &[*const u8; LANES]) -> [Self::W; 4] {
+    unsafe fn columns_at(self, first: *const u8, stride: usize) -> [Self::W; 4] {
         let mut columns = [[0; LANES]; 4];
-        for (lane, row) in rows.iter().enumerate() {
+        for lane in 0..LANES {
             // SAFETY: sixteen bytes by the caller's promise; an array of bytes has no alignment.
-            let bytes = unsafe { row.cast::<[[u8; 4]; 4]>().read() };
+            let bytes = unsafe { first.add(lane * stride).cast::<[[u8; 4]; 4]>().read() };
             for (column, bytes) in columns.iter_mut().zip(bytes) {
                 column[lane] = u32::from_le_bytes(bytes);
             }
         }
         columns
+    }
+    #[inline(always)]
+    unsafe fn words_at(self, first: *const u8, distances: Self::W) -> Self::W {
+        distances.map(|distance| {
+            // SAFETY: four bytes by the caller's promise; an array of bytes has no alignment.
+            u32::from_le_bytes(unsafe { first.add(distance as usize).cast::<[u8; 4]>().read() })
+        })
+    }
+    #[inline(always)]
+    fn f16s(self, a: Self::W) -> Self::V {
+        a.map(|lane| f16_to_f32(lane as u16))
     }
     #[inline(always)]
     fn load_u16(self, source: &[u8; 2 * LANES]) -> Self::W {

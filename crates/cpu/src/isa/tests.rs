@@ -4,7 +4,7 @@ use std::array::from_fn;
 
 use half::f16;
 
-use super::{Isa, LANES, Level, Task, dot16};
+use super::{ByteTask, Bytes, Isa, LANES, Level, Task, dot16};
 use crate::CpuError;
 
 type Lanes = [f32; LANES];
@@ -79,6 +79,13 @@ impl Task for All {
         };
         let source: Lanes = isa.lanes(b);
         let [low, high] = isa.splat_f16s(pair);
+        // SAFETY: the last row begins at byte 45 of 64, the last word at byte 60.
+        let (columns, words) = unsafe {
+            let distances: [i32; LANES] = from_fn(|lane| (lane * 7 % 61) as i32);
+            (isa.columns_at(raw.as_ptr(), 3), isa.words_at(raw.as_ptr(), isa.load_int(&distances)))
+        };
+        let mut stored = [0; LANES];
+        isa.store_i8(&mut stored, isa.load_i8(short));
         let trees = isa.sum_trees([a, b, c, one, isa.add(a, one), isa.abs(b), isa.neg(c), zero]);
         vec![
             ("splat", values(isa.splat(f32::from_bits(self.seed)))),
@@ -109,6 +116,13 @@ impl Task for All {
             ("load_i8", whole(isa.load_i8(short))),
             ("load_u16", whole(isa.load_u16(long))),
             ("load_f16", values(isa.load_f16(long))),
+            ("f16s", values(isa.f16s(v))),
+            ("words_at", whole(words)),
+            ("columns_at 0", whole(columns[0])),
+            ("columns_at 1", whole(columns[1])),
+            ("columns_at 2", whole(columns[2])),
+            ("columns_at 3", whole(columns[3])),
+            ("store_i8", stored.map(f32::from)),
             ("load_bf16", values(isa.load_bf16(long))),
             ("splat_f16s 0", values(low)),
             ("splat_f16s 1", values(high)),
@@ -146,6 +160,7 @@ fn expected(seed: u32) -> Vec<(&'static str, Lanes)> {
     let whole = |f: &dyn Fn(usize) -> u32| from_fn(|i| f32::from_bits(f(i)));
     let half = |bits: u16| f16::from_bits(bits).to_f32();
     let at = |start: usize| half(u16::from_le_bytes([raw[start], raw[start + 1]]));
+    let word = |at: usize| u32::from_le_bytes(*raw[at..].first_chunk().unwrap());
     let eight: [Lanes; 8] =
         [a, b, c, [1.0; LANES], a.map(|a| a + 1.0), b.map(f32::abs), c.map(|c| -c), [0.0; LANES]];
     vec![
@@ -184,6 +199,13 @@ fn expected(seed: u32) -> Vec<(&'static str, Lanes)> {
         ("load_i8", whole(&|i| i32::from(short[i].cast_signed()).cast_unsigned())),
         ("load_u16", whole(&|i| u32::from(long[i]))),
         ("load_f16", values(&|i| half(long[i]))),
+        ("f16s", values(&|i| half(v[i] as u16))),
+        ("words_at", whole(&|i| word(i * 7 % 61))),
+        ("columns_at 0", whole(&|i| word(3 * i))),
+        ("columns_at 1", whole(&|i| word(3 * i + 4))),
+        ("columns_at 2", whole(&|i| word(3 * i + 8))),
+        ("columns_at 3", whole(&|i| word(3 * i + 12))),
+        ("store_i8", values(&|i| f32::from(short[i].cast_signed()))),
         ("load_bf16", whole(&|i| u32::from(long[i]) << 16)),
         ("splat_f16s 0", [at(5); LANES]),
         ("splat_f16s 1", [at(7); LANES]),
@@ -227,6 +249,68 @@ fn every_operation_is_plain_arithmetic_on_sixteen_lanes() {
                 let wrong = (0..LANES).find(|i| bits(found[*i]) != bits(expected[*i]));
                 let wrong = wrong.map(|i| (i, found[i], expected[i]));
                 assert_eq!(wrong, None, "{name} at {level}, seed {seed} (lane, found, expected)");
+            }
+        }
+    }
+}
+
+/// Both products of the bytes of these lanes, added to sums: of unsigned and of signed codes.
+struct Products {
+    sums: [i32; LANES],
+    codes: [[u8; 4]; LANES],
+    x: [[i8; 4]; LANES],
+}
+
+impl ByteTask for Products {
+    type Output = (bool, [i32; LANES], [i32; LANES]);
+    #[inline(always)]
+    fn run<I: Isa, B: Bytes<I>>(self, isa: I, bytes: B) -> Self::Output {
+        let codes = isa.load_int(&self.codes.map(i32::from_le_bytes));
+        let x = isa.load_int(&self.x.map(|x| i32::from_le_bytes(x.map(i8::cast_unsigned))));
+        let sums = isa.load_int(&self.sums);
+        let ints = |w| isa.lanes(isa.from_bits(w)).map(|lane| lane.to_bits().cast_signed());
+        (B::WIDE, ints(bytes.dot(isa, sums, codes, x)), ints(bytes.dot_signed(isa, sums, codes, x)))
+    }
+}
+
+/// Enters a level for its product of bytes.
+struct Multiply(Products);
+
+impl Task for Multiply {
+    type Output = (bool, [i32; LANES], [i32; LANES]);
+    #[inline(always)]
+    fn run<I: Isa>(self, isa: I) -> Self::Output {
+        isa.run_bytes(self.0)
+    }
+}
+
+#[test]
+fn products_of_bytes_are_exact() {
+    for seed in 0..2000u32 {
+        let raw: [u8; 128] = bytes(seed);
+        // Some seeds hold the bytes of largest magnitude only.
+        let byte = |at: usize, extremes: [u8; 2]| {
+            if seed % 4 == 0 { extremes[usize::from(raw[at] & 1)] } else { raw[at] }
+        };
+        let sums = from_fn(|lane| (raw[lane] as i32 - 128) * 70_000);
+        let x: [[i8; 4]; LANES] =
+            from_fn(|lane| from_fn(|i| byte(64 + 4 * lane + i, [127, 129]).cast_signed().max(-127)));
+        for level in Level::all() {
+            for extremes in [[128, 0], [255, 128]] {
+                let codes: [[u8; 4]; LANES] = from_fn(|lane| from_fn(|i| byte(4 * lane + i, extremes)));
+                let (wide, _, signed) = level.run(Multiply(Products { sums, codes, x }));
+                let unsigned = if wide { codes } else { codes.map(|codes| codes.map(|code| code.min(128))) };
+                let (_, found, _) = level.run(Multiply(Products { sums, codes: unsigned, x }));
+                for lane in 0..LANES {
+                    let sum = |number: &dyn Fn(u8) -> i32, codes: [u8; 4]| {
+                        let products =
+                            codes.iter().zip(x[lane]).map(|(code, x)| number(*code) * i32::from(x));
+                        sums[lane] + products.sum::<i32>()
+                    };
+                    assert_eq!(found[lane], sum(&i32::from, unsigned[lane]), "{level}, seed {seed}");
+                    let expected = sum(&|code| i32::from(code.cast_signed()), codes[lane]);
+                    assert_eq!(signed[lane], expected, "{level}, seed {seed}: signed");
+                }
             }
         }
     }

@@ -21,8 +21,59 @@ use crate::isa::{Isa, LANES};
 /// Vectors of codes in a strip.
 pub(crate) const CODES: usize = 8;
 
-/// Pointers to the same block of sixteen rows.
-pub(crate) type Blocks = [*const u8; LANES];
+/// The same block of sixteen rows, which lie equally far apart.
+pub(crate) struct Blocks<I: Isa> {
+    first: *const u8,
+    stride: usize,
+    /// Distance of each row from the first.
+    distances: I::W,
+}
+
+impl<I: Isa> Blocks<I> {
+    /// Blocks of which the first begins at `first`, the others `stride` bytes apart.
+    ///
+    /// # Panics
+    /// If they are too far apart for an offset of 32 bits.
+    #[inline(always)]
+    pub(crate) fn new(isa: I, first: *const u8, stride: usize) -> Self {
+        assert!(stride < 1 << 26, "rows of {stride} bytes");
+        let mut distances = [0; LANES];
+        for (lane, distance) in distances.iter_mut().enumerate() {
+            *distance = (lane * stride) as i32;
+        }
+        Self { first, stride, distances: isa.load_int(&distances) }
+    }
+
+    /// The blocks `bytes` further on.
+    ///
+    /// # Safety
+    /// They lie in the same rows.
+    #[inline(always)]
+    pub(crate) unsafe fn at(&self, bytes: usize) -> Self {
+        // SAFETY: by the caller's promise.
+        Self { first: unsafe { self.first.add(bytes) }, ..*self }
+    }
+
+    /// The 32-bit word at byte `start` of each block.
+    ///
+    /// # Safety
+    /// Every block is valid for reading `start + 4` bytes.
+    #[inline(always)]
+    unsafe fn words(&self, isa: I, start: usize) -> I::W {
+        // SAFETY: by the caller's promise; distances are those of the blocks.
+        unsafe { isa.words_at(self.first.add(start), self.distances) }
+    }
+
+    /// Bytes `start` to `start + 16` of each block, turned.
+    ///
+    /// # Safety
+    /// Every block is valid for reading `start + 16` bytes.
+    #[inline(always)]
+    unsafe fn columns(&self, isa: I, start: usize) -> [I::W; 4] {
+        // SAFETY: by the caller's promise.
+        unsafe { isa.columns_at(self.first.add(start), self.stride) }
+    }
+}
 
 /// Which vectors a strip has, and what a product makes of them.
 pub(crate) trait Kind {
@@ -107,8 +158,8 @@ pub(crate) trait Grid {
     /// Writes the strips of a block of sixteen rows. Codes that fill a byte are signed unless `wide`.
     ///
     /// # Safety
-    /// Every pointer is valid for reading [`Grid::BYTES`] bytes.
-    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks, wide: bool, strips: &mut Strips<'_>);
+    /// Every block is valid for reading [`Grid::BYTES`] bytes, and there is room for its strips.
+    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks<I>, wide: bool, strips: &mut Strips<'_>);
 }
 
 /// What the stored codes of a format exceed the true ones by; those of Q8_0 where they are not signed.
@@ -139,10 +190,28 @@ impl Strips<'_> {
     }
 
     #[inline(always)]
-    fn put_codes<I: Isa>(&mut self, isa: I, strip: usize, codes: [I::W; CODES]) {
-        let vectors = &mut self.vectors[strip * self.each..][..CODES];
-        for (vector, codes) in vectors.iter_mut().zip(codes) {
-            isa.store(vector, isa.from_bits(codes));
+    fn put_codes<I: Isa>(&mut self, isa: I, strip: usize, column: usize, codes: I::W) {
+        self.put(isa, strip, column, isa.from_bits(codes));
+    }
+
+    /// The low nibbles of sixteen bytes, then the high ones.
+    #[inline(always)]
+    fn put_nibbles<I: Isa>(&mut self, isa: I, strip: usize, packed: &[I::W; 4]) {
+        for (c, packed) in packed.iter().enumerate() {
+            self.put_codes(isa, strip, c, lower(isa, *packed));
+            self.put_codes(isa, strip, c + 4, upper(isa, *packed));
+        }
+    }
+
+    /// The same with bit `i` of `high` above code `i`.
+    #[inline(always)]
+    fn put_five_bits<I: Isa>(&mut self, isa: I, strip: usize, high: I::W, packed: &[I::W; 4]) {
+        let spread = isa.from_bits(isa.load_int(&SPREAD));
+        for (c, packed) in packed.iter().enumerate() {
+            let (low, high) = (bits(isa, high, 4 * c, 15), bits(isa, high, 4 * c + 16, 15));
+            let (low, high) = (isa.bits(isa.lookup(spread, low)), isa.bits(isa.lookup(spread, high)));
+            self.put_codes(isa, strip, c, isa.or_int(lower(isa, *packed), low));
+            self.put_codes(isa, strip, c + 4, isa.or_int(upper(isa, *packed), high));
         }
     }
 }
@@ -189,11 +258,11 @@ impl Grid for Q4_0 {
     const BYTES: usize = 18;
     const STRIPS: usize = 1;
     #[inline(always)]
-    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks, _: bool, strips: &mut Strips<'_>) {
+    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks<I>, _: bool, strips: &mut Strips<'_>) {
         // SAFETY: bytes 0 to 18 of a block.
-        let (scale, packed) = unsafe { (f16s(isa, blocks, 0), columns(isa, blocks, 2)) };
-        strips.put_codes(isa, 0, nibbles(isa, packed));
-        strips.put(isa, 0, CODES, scale);
+        let (scale, packed) = unsafe { (blocks.words(isa, 0), blocks.columns(isa, 2)) };
+        strips.put_nibbles(isa, 0, &packed);
+        strips.put(isa, 0, CODES, isa.f16s(scale));
     }
 }
 
@@ -202,13 +271,12 @@ impl Grid for Q4_1 {
     const BYTES: usize = 20;
     const STRIPS: usize = 1;
     #[inline(always)]
-    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks, _: bool, strips: &mut Strips<'_>) {
+    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks<I>, _: bool, strips: &mut Strips<'_>) {
         // SAFETY: bytes 0 to 20 of a block.
-        let (scale, minimum, packed) =
-            unsafe { (f16s(isa, blocks, 0), f16s(isa, blocks, 2), columns(isa, blocks, 4)) };
-        strips.put_codes(isa, 0, nibbles(isa, packed));
-        strips.put(isa, 0, CODES, scale);
-        strips.put(isa, 0, CODES + 1, minimum);
+        let (floats, packed) = unsafe { (blocks.words(isa, 0), blocks.columns(isa, 4)) };
+        strips.put_nibbles(isa, 0, &packed);
+        strips.put(isa, 0, CODES, isa.f16s(floats));
+        strips.put(isa, 0, CODES + 1, isa.f16s(isa.shr::<16>(floats)));
     }
 }
 
@@ -217,12 +285,12 @@ impl Grid for Q5_0 {
     const BYTES: usize = 22;
     const STRIPS: usize = 1;
     #[inline(always)]
-    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks, _: bool, strips: &mut Strips<'_>) {
+    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks<I>, _: bool, strips: &mut Strips<'_>) {
         // SAFETY: bytes 0 to 22 of a block.
         let (scale, high, packed) =
-            unsafe { (f16s(isa, blocks, 0), words(isa, blocks, 2), columns(isa, blocks, 6)) };
-        strips.put_codes(isa, 0, five_bits(isa, high, packed));
-        strips.put(isa, 0, CODES, scale);
+            unsafe { (blocks.words(isa, 0), blocks.words(isa, 2), blocks.columns(isa, 6)) };
+        strips.put_five_bits(isa, 0, high, &packed);
+        strips.put(isa, 0, CODES, isa.f16s(scale));
     }
 }
 
@@ -231,14 +299,13 @@ impl Grid for Q5_1 {
     const BYTES: usize = 24;
     const STRIPS: usize = 1;
     #[inline(always)]
-    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks, _: bool, strips: &mut Strips<'_>) {
+    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks<I>, _: bool, strips: &mut Strips<'_>) {
         // SAFETY: bytes 0 to 24 of a block.
-        let (scale, minimum, high, packed) = unsafe {
-            (f16s(isa, blocks, 0), f16s(isa, blocks, 2), words(isa, blocks, 4), columns(isa, blocks, 8))
-        };
-        strips.put_codes(isa, 0, five_bits(isa, high, packed));
-        strips.put(isa, 0, CODES, scale);
-        strips.put(isa, 0, CODES + 1, minimum);
+        let (floats, high, packed) =
+            unsafe { (blocks.words(isa, 0), blocks.words(isa, 4), blocks.columns(isa, 8)) };
+        strips.put_five_bits(isa, 0, high, &packed);
+        strips.put(isa, 0, CODES, isa.f16s(floats));
+        strips.put(isa, 0, CODES + 1, isa.f16s(isa.shr::<16>(floats)));
     }
 }
 
@@ -247,14 +314,18 @@ impl Grid for Q8_0 {
     const BYTES: usize = 34;
     const STRIPS: usize = 1;
     #[inline(always)]
-    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks, wide: bool, strips: &mut Strips<'_>) {
-        // SAFETY: bytes 0 to 34 of a block.
-        let (scale, mut codes) = unsafe { (f16s(isa, blocks, 0), eight(isa, blocks, 2)) };
-        if wide {
-            codes = codes.map(|codes| isa.xor_int(codes, each(isa, 0x80)));
+    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks<I>, wide: bool, strips: &mut Strips<'_>) {
+        let sign = each(isa, if wide { 0x80 } else { 0 });
+        for half in 0..2 {
+            // SAFETY: bytes 2 to 34 of a block.
+            let codes = unsafe { blocks.columns(isa, 2 + 16 * half) };
+            for (c, codes) in codes.into_iter().enumerate() {
+                strips.put_codes(isa, 0, 4 * half + c, isa.xor_int(codes, sign));
+            }
         }
-        strips.put_codes(isa, 0, codes);
-        strips.put(isa, 0, CODES, scale);
+        // SAFETY: bytes 0 to 4 of a block.
+        let scale = unsafe { blocks.words(isa, 0) };
+        strips.put(isa, 0, CODES, isa.f16s(scale));
     }
 }
 
@@ -263,33 +334,27 @@ impl Grid for Q2K {
     const BYTES: usize = 84;
     const STRIPS: usize = 8;
     #[inline(always)]
-    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks, _: bool, strips: &mut Strips<'_>) {
+    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks<I>, _: bool, strips: &mut Strips<'_>) {
         // SAFETY: bytes 0 to 16 and 80 to 84 of a block.
-        let (packed, scale, dmin) =
-            unsafe { (columns(isa, blocks, 0), f16s(isa, blocks, 80), f16s(isa, blocks, 82)) };
-        for half in 0..2 {
-            // SAFETY: bytes 16 to 80.
-            let quants = unsafe { eight(isa, blocks, 16 + 32 * half) };
-            for quarter in 0..4 {
-                let strip = 4 * half + quarter;
-                let code = |quants| isa.and_int(isa.shr_by(quants, 2 * quarter as u32), each(isa, 3));
-                strips.put_codes(isa, strip, quants.map(code));
-                strips.put(isa, strip, CODES, scale);
-                strips.put(isa, strip, CODES + 1, isa.neg(dmin));
-                for j in 0..2 {
-                    let byte = bits(isa, packed[strip / 2], 8 * (2 * (strip % 2) + j), 255);
-                    strips.put(
-                        isa,
-                        strip,
-                        <Self::Kind as Kind>::FACTOR + j,
-                        isa.from_int(bits(isa, byte, 0, 15)),
-                    );
-                    strips.put(
-                        isa,
-                        strip,
-                        <Self::Kind as Kind>::MINIMUM + j,
-                        isa.from_int(bits(isa, byte, 4, 15)),
-                    );
+        let (packed, floats) = unsafe { (blocks.columns(isa, 0), blocks.words(isa, 80)) };
+        let (scale, minimum) = (isa.f16s(floats), isa.neg(isa.f16s(isa.shr::<16>(floats))));
+        for strip in 0..Self::STRIPS {
+            strips.put(isa, strip, CODES, scale);
+            strips.put(isa, strip, CODES + 1, minimum);
+            for j in 0..2 {
+                let byte = isa.shr_by(packed[strip / 2], 8 * (2 * (strip % 2) + j) as u32);
+                let (factor, minimum) = (bits(isa, byte, 0, 15), bits(isa, byte, 4, 15));
+                strips.put(isa, strip, Self::Kind::FACTOR + j, isa.from_int(factor));
+                strips.put(isa, strip, Self::Kind::MINIMUM + j, isa.from_int(minimum));
+            }
+        }
+        for part in 0..4 {
+            // SAFETY: bytes 16 to 80: a half of the block, a half of its columns.
+            let quants = unsafe { blocks.columns(isa, 16 + 16 * part) };
+            for (c, quants) in quants.into_iter().enumerate() {
+                for quarter in 0..4 {
+                    let codes = isa.and_int(isa.shr_by(quants, 2 * quarter as u32), each(isa, 3));
+                    strips.put_codes(isa, 4 * (part / 2) + quarter, 4 * (part % 2) + c, codes);
                 }
             }
         }
@@ -301,30 +366,35 @@ impl Grid for Q3K {
     const BYTES: usize = 110;
     const STRIPS: usize = 8;
     #[inline(always)]
-    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks, _: bool, strips: &mut Strips<'_>) {
-        // SAFETY: bytes 0 to 32 and 96 to 110 of a block.
-        let (high, packed, scale) = unsafe {
-            let packed = [96, 100, 104].map(|start| words(isa, blocks, start));
-            (eight(isa, blocks, 0), packed, f16s(isa, blocks, 108))
+    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks<I>, _: bool, strips: &mut Strips<'_>) {
+        // SAFETY: bytes 96 to 110 of a block; the scale is the upper half of a word.
+        let (packed, scale) = unsafe {
+            let packed = [blocks.words(isa, 96), blocks.words(isa, 100), blocks.words(isa, 104)];
+            (packed, isa.f16s(isa.shr::<16>(blocks.words(isa, 106))))
         };
-        for half in 0..2 {
-            // SAFETY: bytes 32 to 96.
-            let low = unsafe { eight(isa, blocks, 32 + 32 * half) };
-            for quarter in 0..4 {
-                let strip = 4 * half + quarter;
-                let codes = std::array::from_fn(|c| {
-                    let low = isa.and_int(isa.shr_by(low[c], 2 * quarter as u32), each(isa, 3));
-                    let third = isa.and_int(isa.shr_by(high[c], strip as u32), each(isa, 1));
-                    isa.or_int(low, isa.shl::<2>(third))
-                });
-                strips.put_codes(isa, strip, codes);
-                strips.put(isa, strip, CODES, scale);
-                for j in 0..2 {
-                    let group = 2 * strip + j;
-                    let low = bits(isa, packed[group % 8 / 4], 8 * (group % 4) + 4 * (group / 8), 15);
-                    let high = bits(isa, packed[2], 8 * (group % 4) + 2 * (group / 4), 3);
-                    let factor = isa.sub_int(isa.or_int(low, isa.shl::<4>(high)), isa.splat_int(32));
-                    strips.put(isa, strip, <Self::Kind as Kind>::FACTOR + j, isa.from_int(factor));
+        for strip in 0..Self::STRIPS {
+            strips.put(isa, strip, CODES, scale);
+            for j in 0..2 {
+                let group = 2 * strip + j;
+                let low = bits(isa, packed[group % 8 / 4], 8 * (group % 4) + 4 * (group / 8), 15);
+                let high = bits(isa, packed[2], 8 * (group % 4) + 2 * (group / 4), 3);
+                let factor = isa.sub_int(isa.or_int(low, isa.shl::<4>(high)), isa.splat_int(32));
+                strips.put(isa, strip, Self::Kind::FACTOR + j, isa.from_int(factor));
+            }
+        }
+        for side in 0..2 {
+            // SAFETY: bytes 0 to 32.
+            let high = unsafe { blocks.columns(isa, 16 * side) };
+            for half in 0..2 {
+                // SAFETY: bytes 32 to 96.
+                let low = unsafe { blocks.columns(isa, 32 + 32 * half + 16 * side) };
+                for c in 0..4 {
+                    for quarter in 0..4 {
+                        let strip = 4 * half + quarter;
+                        let low = isa.and_int(isa.shr_by(low[c], 2 * quarter as u32), each(isa, 3));
+                        let third = isa.and_int(isa.shr_by(high[c], strip as u32), each(isa, 1));
+                        strips.put_codes(isa, strip, 4 * side + c, isa.or_int(low, isa.shl::<2>(third)));
+                    }
                 }
             }
         }
@@ -336,14 +406,17 @@ impl Grid for Q4K {
     const BYTES: usize = 144;
     const STRIPS: usize = 8;
     #[inline(always)]
-    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks, _: bool, strips: &mut Strips<'_>) {
+    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks<I>, _: bool, strips: &mut Strips<'_>) {
         // SAFETY: bytes 0 to 20 of a block.
-        unsafe { six_bits::<I, Self>(isa, blocks, strips) };
-        for pair in 0..4 {
-            // SAFETY: bytes 16 to 144.
-            let packed = unsafe { eight(isa, blocks, 16 + 32 * pair) };
-            strips.put_codes(isa, 2 * pair, packed.map(|packed| lower(isa, packed)));
-            strips.put_codes(isa, 2 * pair + 1, packed.map(|packed| upper(isa, packed)));
+        unsafe { six_bits(isa, blocks, strips) };
+        for part in 0..8 {
+            // SAFETY: bytes 16 to 144: two strips, a half of their columns.
+            let packed = unsafe { blocks.columns(isa, 16 + 16 * part) };
+            let (pair, first) = (part / 2, 4 * (part % 2));
+            for (c, packed) in packed.into_iter().enumerate() {
+                strips.put_codes(isa, 2 * pair, first + c, lower(isa, packed));
+                strips.put_codes(isa, 2 * pair + 1, first + c, upper(isa, packed));
+            }
         }
     }
 }
@@ -353,22 +426,25 @@ impl Grid for Q5K {
     const BYTES: usize = 176;
     const STRIPS: usize = 8;
     #[inline(always)]
-    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks, _: bool, strips: &mut Strips<'_>) {
-        // SAFETY: bytes 0 to 48 of a block.
-        let high = unsafe {
-            six_bits::<I, Self>(isa, blocks, strips);
-            eight(isa, blocks, 16)
-        };
-        for pair in 0..4 {
-            // SAFETY: bytes 48 to 176.
-            let packed = unsafe { eight(isa, blocks, 48 + 32 * pair) };
-            let fifth = |c: usize, strip: usize| {
-                isa.shl::<4>(isa.and_int(isa.shr_by(high[c], strip as u32), each(isa, 1)))
-            };
-            let even = std::array::from_fn(|c| isa.or_int(lower(isa, packed[c]), fifth(c, 2 * pair)));
-            let odd = std::array::from_fn(|c| isa.or_int(upper(isa, packed[c]), fifth(c, 2 * pair + 1)));
-            strips.put_codes(isa, 2 * pair, even);
-            strips.put_codes(isa, 2 * pair + 1, odd);
+    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks<I>, _: bool, strips: &mut Strips<'_>) {
+        // SAFETY: bytes 0 to 20 of a block.
+        unsafe { six_bits(isa, blocks, strips) };
+        for side in 0..2 {
+            // SAFETY: bytes 16 to 48.
+            let high = unsafe { blocks.columns(isa, 16 + 16 * side) };
+            for pair in 0..4 {
+                // SAFETY: bytes 48 to 176.
+                let packed = unsafe { blocks.columns(isa, 48 + 32 * pair + 16 * side) };
+                for c in 0..4 {
+                    // The bits of both strips, one above a low and one above a high nibble.
+                    let two = isa.shr_by(high[c], 2 * pair as u32);
+                    let even = isa.shl::<4>(isa.and_int(two, each(isa, 1)));
+                    let odd = isa.shl::<3>(isa.and_int(two, each(isa, 2)));
+                    let at = 4 * side + c;
+                    strips.put_codes(isa, 2 * pair, at, isa.or_int(lower(isa, packed[c]), even));
+                    strips.put_codes(isa, 2 * pair + 1, at, isa.or_int(upper(isa, packed[c]), odd));
+                }
+            }
         }
     }
 }
@@ -378,32 +454,36 @@ impl Grid for Q6K {
     const BYTES: usize = 210;
     const STRIPS: usize = 8;
     #[inline(always)]
-    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks, _: bool, strips: &mut Strips<'_>) {
-        // SAFETY: bytes 192 to 210 of a block.
-        let (factors, scale) = unsafe { (columns(isa, blocks, 192), f16s(isa, blocks, 208)) };
-        for half in 0..2 {
-            // SAFETY: bytes 0 to 192.
-            let high = unsafe { eight(isa, blocks, 128 + 32 * half) };
-            for odd in 0..2 {
-                // SAFETY: as above. The low nibbles are of quarter `odd`, the high ones of quarter `odd + 2`.
-                let low = unsafe { eight(isa, blocks, 64 * half + 32 * odd) };
-                let codes = |part: &dyn Fn(I::W) -> I::W, quarter: usize| -> [I::W; CODES] {
-                    std::array::from_fn(|c| {
-                        let high = isa.and_int(isa.shr_by(high[c], 2 * quarter as u32), each(isa, 3));
-                        isa.or_int(part(low[c]), isa.shl::<4>(high))
-                    })
-                };
-                strips.put_codes(isa, 4 * half + odd, codes(&|low| lower(isa, low), odd));
-                strips.put_codes(isa, 4 * half + odd + 2, codes(&|low| upper(isa, low), odd + 2));
-            }
-        }
+    unsafe fn read<I: Isa>(isa: I, blocks: &Blocks<I>, _: bool, strips: &mut Strips<'_>) {
+        // SAFETY: bytes 192 to 210 of a block; the scale is the upper half of a word.
+        let (factors, scale) =
+            unsafe { (blocks.columns(isa, 192), isa.f16s(isa.shr::<16>(blocks.words(isa, 206)))) };
         for strip in 0..Self::STRIPS {
             strips.put(isa, strip, CODES, scale);
             for j in 0..2 {
                 let byte = bits(isa, factors[strip / 2], 8 * (2 * (strip % 2) + j), 255);
                 let sign = isa.splat_int(128);
                 let factor = isa.sub_int(isa.xor_int(byte, sign), sign);
-                strips.put(isa, strip, <Self::Kind as Kind>::FACTOR + j, isa.from_int(factor));
+                strips.put(isa, strip, Self::Kind::FACTOR + j, isa.from_int(factor));
+            }
+        }
+        for half in 0..2 {
+            for side in 0..2 {
+                // SAFETY: bytes 0 to 192. Low nibbles of `low` are of quarters 0 and 1, high ones of 2 and 3.
+                let (low, high) = unsafe {
+                    let start = 64 * half + 16 * side;
+                    let low = [blocks.columns(isa, start), blocks.columns(isa, start + 32)];
+                    (low, blocks.columns(isa, 128 + 32 * half + 16 * side))
+                };
+                for c in 0..4 {
+                    for quarter in 0..4 {
+                        let low = low[quarter % 2][c];
+                        let low = if quarter < 2 { lower(isa, low) } else { upper(isa, low) };
+                        let high = isa.and_int(isa.shr_by(high[c], 2 * quarter as u32), each(isa, 3));
+                        let codes = isa.or_int(low, isa.shl::<4>(high));
+                        strips.put_codes(isa, 4 * half + quarter, 4 * side + c, codes);
+                    }
+                }
             }
         }
     }
@@ -412,25 +492,26 @@ impl Grid for Q6K {
 /// Scales, minima and both floats of Q4_K and Q5_K: 6 bits each in the twelve bytes from byte 4.
 ///
 /// # Safety
-/// Every pointer is valid for reading 20 bytes.
+/// Every block is valid for reading 20 bytes.
 #[inline(always)]
-unsafe fn six_bits<I: Isa, G: Grid>(isa: I, blocks: &Blocks, strips: &mut Strips<'_>) {
+unsafe fn six_bits<I: Isa>(isa: I, blocks: &Blocks<I>, strips: &mut Strips<'_>) {
     // SAFETY: by the caller's promise.
-    let (scale, dmin, packed) =
-        unsafe { (f16s(isa, blocks, 0), f16s(isa, blocks, 2), columns(isa, blocks, 4)) };
+    let (floats, packed) = unsafe { (blocks.words(isa, 0), blocks.columns(isa, 4)) };
+    let (scale, dmin) = (isa.f16s(floats), isa.neg(isa.f16s(isa.shr::<16>(floats))));
     for j in 0..8 {
         let at = 8 * (j % 4);
         let (factor, minimum) = if j < 4 {
             (bits(isa, packed[0], at, 63), bits(isa, packed[1], at, 63))
         } else {
-            let top = |word| isa.shl::<4>(bits(isa, word, at + 6, 3));
+            let factor_top = isa.shl::<4>(bits(isa, packed[0], at + 6, 3));
+            let minimum_top = isa.shl::<4>(bits(isa, packed[1], at + 6, 3));
             let (factor, minimum) = (bits(isa, packed[2], at, 15), bits(isa, packed[2], at + 4, 15));
-            (isa.or_int(factor, top(packed[0])), isa.or_int(minimum, top(packed[1])))
+            (isa.or_int(factor, factor_top), isa.or_int(minimum, minimum_top))
         };
         strips.put(isa, j, CODES, scale);
-        strips.put(isa, j, CODES + 1, isa.neg(dmin));
-        strips.put(isa, j, G::Kind::FACTOR, isa.from_int(factor));
-        strips.put(isa, j, G::Kind::MINIMUM, isa.from_int(minimum));
+        strips.put(isa, j, CODES + 1, dmin);
+        strips.put(isa, j, ShiftedStrips::FACTOR, isa.from_int(factor));
+        strips.put(isa, j, ShiftedStrips::MINIMUM, isa.from_int(minimum));
     }
 }
 
@@ -458,75 +539,17 @@ fn upper<I: Isa>(isa: I, packed: I::W) -> I::W {
     isa.and_int(isa.shr::<4>(packed), each(isa, 15))
 }
 
-/// The low nibbles of sixteen bytes, then the high ones.
-#[inline(always)]
-fn nibbles<I: Isa>(isa: I, packed: [I::W; 4]) -> [I::W; CODES] {
-    std::array::from_fn(|c| if c < 4 { lower(isa, packed[c]) } else { upper(isa, packed[c - 4]) })
-}
-
-/// The same with bit `i` of `high` above code `i`.
-#[inline(always)]
-fn five_bits<I: Isa>(isa: I, high: I::W, packed: [I::W; 4]) -> [I::W; CODES] {
-    // Four bits as bit 4 of four bytes.
-    let spread: [i32; LANES] = std::array::from_fn(|four| {
-        let bit = |i: usize| ((four >> i & 1) as u8) << 4;
-        i32::from_le_bytes([bit(0), bit(1), bit(2), bit(3)])
-    });
-    let spread = isa.from_bits(isa.load_int(&spread));
-    let nibbles = nibbles(isa, packed);
-    std::array::from_fn(|c| {
-        let four = bits(isa, high, 4 * c, 15);
-        isa.or_int(nibbles[c], isa.bits(isa.lookup(spread, four)))
-    })
-}
-
-/// The float16 at byte `start` of each block, as float32.
-///
-/// # Safety
-/// Every pointer is valid for reading `start + 2` bytes.
-#[inline(always)]
-unsafe fn f16s<I: Isa>(isa: I, blocks: &Blocks, start: usize) -> I::V {
-    let mut halves = [[0; 2]; LANES];
-    for (half, block) in halves.iter_mut().zip(blocks) {
-        // SAFETY: by the caller's promise; an array of bytes has no alignment.
-        *half = unsafe { block.add(start).cast::<[u8; 2]>().read() };
+/// Four bits as bit 4 of four bytes, for each number of four bits.
+const SPREAD: [i32; LANES] = {
+    let mut spread = [0; LANES];
+    let mut four = 0;
+    while four < LANES {
+        let mut bit = 0;
+        while bit < 4 {
+            spread[four] |= ((four >> bit & 1) as i32) << (8 * bit + 4);
+            bit += 1;
+        }
+        four += 1;
     }
-    let mut bytes = [0; 2 * LANES];
-    bytes.copy_from_slice(halves.as_flattened());
-    isa.load_f16(&bytes)
-}
-
-/// The 32-bit word at byte `start` of each block.
-///
-/// # Safety
-/// Every pointer is valid for reading `start + 4` bytes.
-#[inline(always)]
-unsafe fn words<I: Isa>(isa: I, blocks: &Blocks, start: usize) -> I::W {
-    let mut words = [0; LANES];
-    for (word, block) in words.iter_mut().zip(blocks) {
-        // SAFETY: by the caller's promise; an array of bytes has no alignment.
-        *word = i32::from_le_bytes(unsafe { block.add(start).cast::<[u8; 4]>().read() });
-    }
-    isa.load_int(&words)
-}
-
-/// Bytes `start` to `start + 16` of each block, turned: see [`Isa::columns_at`].
-///
-/// # Safety
-/// Every pointer is valid for reading `start + 16` bytes.
-#[inline(always)]
-unsafe fn columns<I: Isa>(isa: I, blocks: &Blocks, start: usize) -> [I::W; 4] {
-    // SAFETY: by the caller's promise.
-    unsafe { isa.columns_at(&blocks.map(|block| block.add(start))) }
-}
-
-/// Bytes `start` to `start + 32` of each block, turned.
-///
-/// # Safety
-/// Every pointer is valid for reading `start + 32` bytes.
-#[inline(always)]
-unsafe fn eight<I: Isa>(isa: I, blocks: &Blocks, start: usize) -> [I::W; CODES] {
-    // SAFETY: by the caller's promise.
-    let [low, high] = unsafe { [columns(isa, blocks, start), columns(isa, blocks, start + 16)] };
-    std::array::from_fn(|c| if c < 4 { low[c] } else { high[c - 4] })
-}
+    spread
+};

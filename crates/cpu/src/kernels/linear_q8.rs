@@ -16,6 +16,7 @@ use crate::disjoint::Disjoint;
 use crate::isa::{ByteTask, Bytes, Isa, LANES, Task};
 use crate::kernels::grids::{self, Blocks, CODES, Grid, Kind, Strips};
 use crate::kernels::grids::{Scaled, ScaledHalves, Shifted, ShiftedHalves, ShiftedStrips, Signed};
+use crate::kernels::prefetch::prefetch;
 use crate::kernels::quantise_q8::BLOCK;
 use crate::kernels::weight::Weight;
 use crate::kernels::{ALIGNMENT, Kernel, aligned};
@@ -24,14 +25,16 @@ use crate::kernels::{ALIGNMENT, Kernel, aligned};
 const CHUNK: usize = 16;
 /// Groups of sixteen outputs that are worked on together.
 const GROUPS: usize = 2;
+/// Bytes of the largest block.
+const BYTES_MAX: usize = 210;
 /// Outputs that are worked on together.
 const TOGETHER: usize = GROUPS * LANES;
 /// Vectors of the largest strip.
 const VECTORS_MAX: usize = CODES + 6;
 /// Bytes of the weight that a unit reads, about.
-const UNIT_BYTES: usize = 16 << 10;
+const UNIT_BYTES: usize = 48 << 10;
 /// The same for large weights.
-const UNIT_BYTES_LARGE: usize = 64 << 10;
+const UNIT_BYTES_LARGE: usize = 128 << 10;
 /// Bytes from which on a weight is large.
 const LARGE: usize = 4 << 20;
 
@@ -92,15 +95,28 @@ impl Kernel for LinearQ8<'_> {
         let (tile, _) = aligned(scratch).as_chunks_mut::<LANES>();
         let strips = self.weight.width() / BLOCK;
         let wide = isa.run_bytes(Wide);
-        for first in outputs.clone().step_by(TOGETHER) {
-            let outputs = first..outputs.end.min(first + TOGETHER);
+        let end = outputs.end;
+        for first in outputs.step_by(TOGETHER) {
+            let outputs = first..end.min(first + TOGETHER);
+            // What this unit reads next, to be fetched meanwhile: as it is read, it lies in too many streams to be guessed.
+            let row_bytes = self.weight.row_bytes();
+            let next =
+                &self.weight.bytes()[outputs.end * row_bytes..end.min(outputs.end + TOGETHER) * row_bytes];
             for start in (0..strips.max(1)).step_by(CHUNK) {
                 let strips = start..strips.min(start + CHUNK);
-                isa.run(Turn { weight: &self.weight, first, strips: strips.clone(), wide, tile });
+                let next = part(next, strips.clone(), self.weight.width() / BLOCK);
+                isa.run(Turn { weight: &self.weight, first, strips: strips.clone(), wide, next, tile });
                 isa.run_bytes(Chunk { of: self, tile, outputs: outputs.clone(), strips });
             }
         }
     }
+}
+
+/// The part of `bytes` that belongs to `strips` of `all`.
+#[inline(always)]
+fn part(bytes: &[u8], strips: Range<usize>, all: usize) -> &[u8] {
+    let at = |strip| bytes.len() * strip / all.max(1);
+    &bytes[at(strips.start)..at(strips.end)]
 }
 
 /// Whether the machine's product of bytes takes codes of all eight bits.
@@ -121,6 +137,7 @@ struct Turn<'a, 'b> {
     first: usize,
     strips: Range<usize>,
     wide: bool,
+    next: &'a [u8],
     tile: &'b mut [[f32; LANES]],
 }
 
@@ -128,35 +145,74 @@ impl Task for Turn<'_, '_> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self, isa: I) {
-        let known = grids::visit(self.weight.format(), TurnBlocks { isa, turn: self });
+        let format = self.weight.format();
+        let known = grids::visit(format, TurnAs { blocks: TurnBlocks { isa }, turn: self });
         known.expect("`new` saw that the format has integers");
     }
 }
 
-struct TurnBlocks<'a, 'b, I> {
-    isa: I,
+struct TurnAs<'a, 'b, I> {
+    blocks: TurnBlocks<I>,
     turn: Turn<'a, 'b>,
 }
 
-impl<I: Isa> grids::Visit for TurnBlocks<'_, '_, I> {
+struct TurnBlocks<I> {
+    isa: I,
+}
+
+impl<I: Isa> grids::Visit for TurnAs<'_, '_, I> {
     type Output = ();
     #[inline(always)]
     fn visit<G: Grid>(self) {
-        let Turn { weight, first, strips, wide, tile } = self.turn;
+        let Turn { weight, first, strips, wide, next, tile } = self.turn;
         assert!(strips.start.is_multiple_of(G::STRIPS) && strips.end.is_multiple_of(G::STRIPS));
-        let blocks = strips.start / G::STRIPS..strips.end / G::STRIPS;
+        let range = strips.start / G::STRIPS * G::BYTES..strips.end / G::STRIPS * G::BYTES;
+        let stride = weight.row_bytes();
+        assert!(range.end <= stride && strips.len() <= CHUNK);
         for (group, tile) in tile.chunks_exact_mut(CHUNK * VECTORS_MAX).enumerate() {
+            let next = part(next, group..group + 1, GROUPS);
             let first = first + group * LANES;
-            let rows: [&[u8]; LANES] =
-                std::array::from_fn(|lane| weight.row((first + lane).min(weight.rows() - 1)));
-            assert!(rows.iter().all(|row| row.len() >= blocks.end * G::BYTES));
-            let each = G::Kind::VECTORS;
-            for (block, vectors) in blocks.clone().zip(tile.chunks_exact_mut(G::STRIPS * each)) {
-                // SAFETY: block `block` lies inside each row by the assertion above.
-                let pointers: Blocks = rows.map(|row| unsafe { row.as_ptr().add(block * G::BYTES) });
-                // SAFETY: `G::BYTES` bytes from each pointer on, by the assertion above.
-                unsafe { G::read(self.isa, &pointers, wide, &mut Strips { vectors, each }) };
+            if first + LANES <= weight.rows() {
+                let bytes = &weight.bytes()[first * stride..][..LANES * stride];
+                self.blocks.rows::<G>(bytes, stride, range.clone(), wide, next, tile);
+            } else if first < weight.rows() {
+                // Fewer rows, block by block in a place where there are sixteen.
+                for (block, tile) in
+                    range.clone().step_by(G::BYTES).zip(tile.chunks_mut(G::STRIPS * G::Kind::VECTORS))
+                {
+                    let mut bytes = [0; LANES * BYTES_MAX];
+                    for (row, bytes) in (first..weight.rows()).zip(bytes.chunks_exact_mut(BYTES_MAX)) {
+                        bytes[..G::BYTES].copy_from_slice(&weight.row(row)[block..][..G::BYTES]);
+                    }
+                    self.blocks.rows::<G>(&bytes, BYTES_MAX, 0..G::BYTES, wide, &[], tile);
+                }
             }
+        }
+    }
+}
+
+impl<I: Isa> TurnBlocks<I> {
+    /// The blocks that lie in `range` of each of sixteen rows of `stride` bytes.
+    #[inline(always)]
+    fn rows<G: Grid>(
+        &self,
+        bytes: &[u8],
+        stride: usize,
+        range: Range<usize>,
+        wide: bool,
+        next: &[u8],
+        tile: &mut [[f32; LANES]],
+    ) {
+        assert!(bytes.len() == LANES * stride && range.end <= stride && range.len().is_multiple_of(G::BYTES));
+        let each = G::Kind::VECTORS;
+        let blocks = Blocks::new(self.isa, bytes.as_ptr(), stride);
+        let count = range.len() / G::BYTES;
+        let ahead = next.len().div_ceil(count.max(1));
+        for (index, vectors) in tile.chunks_exact_mut(G::STRIPS * each).take(count).enumerate() {
+            let at = range.start + index * G::BYTES;
+            prefetch(next, index * ahead, 0..ahead);
+            // SAFETY: `at` and `G::BYTES` more lie inside each of the sixteen rows, by the assertion above.
+            unsafe { G::read(self.isa, &blocks.at(at), wide, &mut Strips { vectors, each }) };
         }
     }
 }

@@ -43,6 +43,11 @@ impl<'a> Weight<'a> {
         self.format
     }
 
+    /// All rows.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// Bytes of a row.
     pub(crate) fn row_bytes(&self) -> usize {
         self.row_bytes
