@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use apprentice_graph::{Arena, Bound, Extents, Graph, ProgramId, StoreId};
 use apprentice_models::{Adapter, Pair, Request, names};
 
+use crate::workload::StepShape;
 use crate::assemble::Arrays;
 use crate::bank::check_pairs;
 use crate::engine::{Engine, output_index};
@@ -159,7 +160,11 @@ impl Engine {
     /// # Errors
     /// As [`Engine::gradients`]; no step, or more labelled rows than it was begun with. A loss or gradient that is not
     /// finite ends the step.
-    pub fn accumulate(&mut self, learner: &mut Learner, spans: &[Span<'_>]) -> Result<Gradients, EngineError> {
+    pub fn accumulate(
+        &mut self,
+        learner: &mut Learner,
+        spans: &[Span<'_>],
+    ) -> Result<Gradients, EngineError> {
         let labelled = self.check_spans(spans)?;
         let sums = learner.sums.ok_or(EngineError::Empty { what: "step to learn in" })?;
         let found = sums.labelled + labelled;
@@ -172,7 +177,7 @@ impl Engine {
             let spans = &spans[cut];
             if spans.iter().any(|span| span.labelled() > 0) {
                 let ready = self.prepare(learner, spans)?;
-                self.run_prepared(learner, &ready)?;
+                self.run_prepared(learner, &ready, 0, u64::MAX)?;
                 gradients = self.take_sums(learner, &ready)?;
             }
         }
@@ -256,30 +261,62 @@ impl Engine {
     /// # Errors
     /// As [`Engine::gradients`].
     pub fn losses(&mut self, learner: &mut Learner, spans: &[Span<'_>]) -> Result<Losses, EngineError> {
+        self.losses_onto(learner, spans, 0.0)
+    }
+
+    /// The same, added to a sum so far: whether spans come in one call or in several makes no difference to a byte.
+    ///
+    /// # Errors
+    /// As [`Engine::gradients`].
+    pub fn losses_onto(
+        &mut self,
+        learner: &mut Learner,
+        spans: &[Span<'_>],
+        so_far: f64,
+    ) -> Result<Losses, EngineError> {
         let labelled = self.check_spans(spans)?;
-        let mut sum = 0.0;
+        let mut sum = so_far;
         for cut in self.micro_batches(spans, MicroBatch::default()) {
             let spans = &spans[cut];
             if spans.iter().all(|span| span.labelled() == 0) {
                 continue;
             }
-            let (arrays, weights) = self.learning_arrays(spans, labelled as f64)?;
-            let wanted = self.learning_request(learner, &arrays);
-            let request = fitting(&learner.judges, &wanted).unwrap_or(wanted);
-            if !learner.judges.contains_key(&request) {
-                let graph = self.model.graph(&request)?;
-                let program = self.compile_learning(graph)?;
-                learner.judges.insert(request.clone(), program);
-            }
-            let program = &learner.judges[&request];
-            self.run_learning(learner, program, &arrays)?;
-            let losses = self.read_losses(program, &arrays)?;
-            sum = weighted_loss(sum, &losses, &weights, &arrays.labelled_blocks);
-            if !f64::is_finite(sum) {
-                return Err(EngineError::NotFinite { tensor: "loss".to_owned() });
-            }
+            let ready = self.prepare_judge(learner, spans, labelled)?;
+            self.run_judge(learner, &ready, 0, u64::MAX)?;
+            sum = self.take_losses(learner, &ready, sum)?;
         }
         Ok(Losses { sum, labelled })
+    }
+
+    /// Compiles the program of a step's gradients, and with `judged` that of losses alone, for micro-batches up to `shape`:
+    /// smaller ones run in it too, so that no more memory is taken later.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn reserve_step(
+        &mut self,
+        learner: &mut Learner,
+        shape: &StepShape,
+        judged: bool,
+    ) -> Result<(), EngineError> {
+        let counts = StepCounts {
+            rows: shape.rows,
+            labelled: shape.labelled,
+            sequences: shape.sequences,
+            page_entries: shape.context_pages,
+        };
+        let request = self.request_of(learner, counts);
+        if !learner.programs.contains_key(&request) {
+            let graph = gradient_graph(&self.model, &request)?;
+            let program = self.compile_learning(graph)?;
+            learner.programs.insert(request.clone(), program);
+        }
+        if judged && !learner.judges.contains_key(&request) {
+            let graph = self.model.graph(&request)?;
+            let program = self.compile_learning(graph)?;
+            learner.judges.insert(request, program);
+        }
+        Ok(())
     }
 
     /// The adapter as it stands after the steps taken.
@@ -340,9 +377,16 @@ impl Engine {
         Ok(Prepared { request, arrays, weights })
     }
 
-    /// Runs it: reads the sums so far and writes the next ones.
-    pub(crate) fn run_prepared(&mut self, learner: &Learner, ready: &Prepared) -> Result<(), EngineError> {
-        self.run_learning(learner, &learner.programs[&ready.request], &ready.arrays)
+    /// Runs it, or the part of it from a step on that takes about `limit` FLOPs: reads the sums so far and, with its last
+    /// part, writes the next ones. `Some` says where the next part begins.
+    pub(crate) fn run_prepared(
+        &mut self,
+        learner: &Learner,
+        ready: &Prepared,
+        from: usize,
+        limit: u64,
+    ) -> Result<Option<usize>, EngineError> {
+        self.run_learning(learner, &learner.programs[&ready.request], &ready.arrays, from, limit)
     }
 
     /// Takes what the run gave, if all of it is finite.
@@ -374,15 +418,61 @@ impl Engine {
         Program::new(self.backend.as_mut(), &self.model, &mut self.residents, graph, Arena::Learning)
     }
 
+    /// As [`Engine::prepare`], for losses alone.
+    pub(crate) fn prepare_judge(
+        &mut self,
+        learner: &mut Learner,
+        spans: &[Span<'_>],
+        labelled: usize,
+    ) -> Result<Prepared, EngineError> {
+        let (arrays, weights) = self.learning_arrays(spans, labelled as f64)?;
+        let wanted = self.learning_request(learner, &arrays);
+        let request = fitting(&learner.judges, &wanted).unwrap_or(wanted);
+        if !learner.judges.contains_key(&request) {
+            let graph = self.model.graph(&request)?;
+            let program = self.compile_learning(graph)?;
+            learner.judges.insert(request.clone(), program);
+        }
+        Ok(Prepared { request, arrays, weights })
+    }
+
+    /// As [`Engine::run_prepared`], for losses alone.
+    pub(crate) fn run_judge(
+        &mut self,
+        learner: &Learner,
+        ready: &Prepared,
+        from: usize,
+        limit: u64,
+    ) -> Result<Option<usize>, EngineError> {
+        self.run_learning(learner, &learner.judges[&ready.request], &ready.arrays, from, limit)
+    }
+
+    /// Adds the weighted losses of a run to the sum so far.
+    pub(crate) fn take_losses(
+        &self,
+        learner: &Learner,
+        ready: &Prepared,
+        so_far: f64,
+    ) -> Result<f64, EngineError> {
+        let losses = self.read_losses(&learner.judges[&ready.request], &ready.arrays)?;
+        let sum = weighted_loss(so_far, &losses, &ready.weights, &ready.arrays.labelled_blocks);
+        match sum.is_finite() {
+            true => Ok(sum),
+            false => Err(EngineError::NotFinite { tensor: "loss".to_owned() }),
+        }
+    }
+
     fn run_learning(
         &mut self,
         learner: &Learner,
         program: &Program,
         arrays: &Arrays,
-    ) -> Result<(), EngineError> {
+        from: usize,
+        limit: u64,
+    ) -> Result<Option<usize>, EngineError> {
         let site = |site: usize| learner.site(&self.model.sites()[site].name, site);
         let bindings = program.bind(arrays, site, |name| learner.store(name))?;
-        Ok(self.backend.run(program.id, &bindings, &arrays.extents(1))?)
+        Ok(self.backend.run_part(program.id, &bindings, &arrays.extents(1), from, limit)?)
     }
 
     fn read_losses(&self, program: &Program, arrays: &Arrays) -> Result<Vec<f64>, EngineError> {
@@ -392,13 +482,17 @@ impl Engine {
     }
 
     fn learning_request(&self, learner: &Learner, arrays: &Arrays) -> Request {
-        let sites = learner.pairs.iter().map(|pair| pair.site).collect();
         let counts = StepCounts {
             rows: arrays.tokens.len(),
             labelled: arrays.head.len(),
             sequences: arrays.sequences.len() / 4,
             page_entries: arrays.pages.first().map_or(0, Vec::len),
         };
+        self.request_of(learner, counts)
+    }
+
+    fn request_of(&self, learner: &Learner, counts: StepCounts) -> Request {
+        let sites = learner.pairs.iter().map(|pair| pair.site).collect();
         learning_request(&self.model, &self.options, sites, learner.rank_rows, counts)
     }
 
@@ -429,15 +523,17 @@ fn fitting(programs: &HashMap<Request, Program>, wanted: &Request) -> Option<Req
             && request.head_rows >= wanted.head_rows
             && request.sequences >= wanted.sequences
             && request.page_entries >= wanted.page_entries
-            && **request == Request {
-                rows: request.rows,
-                head_rows: request.head_rows,
-                sequences: request.sequences,
-                page_entries: request.page_entries,
-                ..wanted.clone()
-            }
+            && **request
+                == Request {
+                    rows: request.rows,
+                    head_rows: request.head_rows,
+                    sequences: request.sequences,
+                    page_entries: request.page_entries,
+                    ..wanted.clone()
+                }
     };
-    let size = |request: &&Request| (request.rows, request.head_rows, request.sequences, request.page_entries);
+    let size =
+        |request: &&Request| (request.rows, request.head_rows, request.sequences, request.page_entries);
     programs.keys().filter(room).min_by_key(size).cloned()
 }
 
