@@ -1,12 +1,13 @@
 //! What a model runs on, chosen by flags: the only place that names a backend.
 
 use apprentice_cpu::{Cpu, CpuOptions, Level, Times};
-use apprentice_engine::{self as engine, Engine, Options, SEGMENT_KEYS};
+use apprentice_engine::{self as engine, Engine, Options, SEGMENT_KEYS, Workload, account};
 use apprentice_graph::{Backend, Element, Interpreter};
 use apprentice_models::Model;
 use clap::{Args, ValueEnum};
 
 use crate::exit::Failure;
+use crate::memory;
 
 /// Parameters that the interpreter takes without being forced.
 const INTERPRETER_PARAMETERS_MAX: u64 = 20_000_000;
@@ -31,6 +32,9 @@ pub struct RunArgs {
     /// What computes: kernels, or the float64 meaning of every operation (slow; for checks).
     #[arg(long, value_enum, default_value_t = BackendName::Cpu, help_heading = "Running")]
     pub backend: BackendName,
+    /// The most memory that may be used: bytes, or with K, M, G. What needs more is refused before it begins.
+    #[arg(long, value_name = "BYTES", value_parser = memory::bytes, help_heading = "Running")]
+    pub memory: Option<u64>,
     /// Go on where a large model would be run by the interpreter, or an adapter names another base model.
     #[arg(long, help_heading = "Running")]
     pub force: bool,
@@ -128,6 +132,16 @@ impl RunArgs {
         cache: Cache,
         numerics: Numerics,
     ) -> Result<Engine, Failure> {
+        let options = self.options(context, 1, cache, numerics);
+        if self.memory.is_some() {
+            let work = Workload { serving: true, ..Workload::default() };
+            self.within(&account(&model, &options, &work, backend.as_ref())?)?;
+        }
+        Ok(Engine::new(model, backend, options)?)
+    }
+
+    /// What an engine is made for: `sequences` sequences of `context` positions; the rest as flags ask, or as given.
+    pub fn options(&self, context: usize, sequences: usize, cache: Cache, numerics: Numerics) -> Options {
         let cache = match self.cache.unwrap_or(cache) {
             Cache::F32 => Element::F32,
             Cache::F16 => Element::F16,
@@ -137,8 +151,7 @@ impl RunArgs {
             Numerics::F32 => engine::Numerics::F32,
             Numerics::Q8 => engine::Numerics::Q8,
         };
-        let options = Options { cache, context, sequences: 1, segment: SEGMENT_KEYS, numerics };
-        Ok(Engine::new(model, backend, options)?)
+        Options { cache, context, sequences, segment: SEGMENT_KEYS, numerics }
     }
 
     /// Refuses what cannot be run on this machine or by this build, before a file is read.
@@ -151,7 +164,8 @@ impl RunArgs {
         Ok(Cpu::new(CpuOptions { threads, level: self.check()?, poison: false })?)
     }
 
-    fn backend(&self, model: &Model) -> Result<Box<dyn Backend>, Failure> {
+    /// What computes, holding nothing yet.
+    pub fn backend(&self, model: &Model) -> Result<Box<dyn Backend>, Failure> {
         self.check()?;
         match self.backend {
             BackendName::Cpu => Ok(Box::new(self.cpu()?)),

@@ -11,6 +11,7 @@ mod demo;
 mod gradients;
 mod inspect;
 mod logits;
+mod plan;
 mod prompt;
 mod run;
 mod tokens;
@@ -27,6 +28,8 @@ pub enum Command {
     Inspect(inspect::InspectCommand),
     /// Teach a model a made-up fact, and ask for it in other words.
     Demo(demo::DemoCommand),
+    /// Tell how much memory serving and training would take.
+    Plan(plan::PlanCommand),
     /// Write the tokens of a text.
     Tokens(tokens::TokensCommand),
     /// Write the logits of every token of a text, as a NumPy array.
@@ -49,6 +52,7 @@ impl Command {
             Command::Chat(command) => command.run(),
             Command::Inspect(command) => command.run(),
             Command::Demo(command) => command.run(),
+            Command::Plan(command) => command.run(),
             Command::Tokens(command) => command.run(),
             Command::Logits(command) => command.run(),
             Command::Gradients(command) => command.run(),

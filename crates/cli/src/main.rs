@@ -10,6 +10,7 @@ mod commands;
 mod exit;
 mod files;
 mod interrupt;
+mod memory;
 mod reply;
 mod sampling;
 mod setup;

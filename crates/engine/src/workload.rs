@@ -16,6 +16,7 @@ use crate::error::EngineError;
 use crate::learner::store_names;
 use crate::options::{LEARN_ROWS_MAX, Options, PAGE_POSITIONS};
 use crate::request::{ALL_LOGITS, CHUNK, FEW, StepCounts, learning_request, serving_request};
+use crate::spans::{MicroBatch, cut_step};
 use crate::update::{gradient_graph, trained, update_graph};
 
 /// What an engine will be asked to do, as far as memory goes.
@@ -66,6 +67,28 @@ pub struct StepShape {
     pub sequences: usize,
     /// Pages before the spans, of all of them.
     pub context_pages: usize,
+}
+
+impl StepShape {
+    /// The shape that covers every graph of a step over `samples`, each `(rows, labelled)` and without pages before it, as
+    /// [`cut_step`] cuts it.
+    pub fn of_samples(
+        adapter: &AdapterShape,
+        samples: &[(usize, usize)],
+        vocab: usize,
+        limit: MicroBatch,
+    ) -> StepShape {
+        let AdapterShape { sites, rank } = adapter.clone();
+        let mut shape = StepShape { sites, rank, rows: 0, labelled: 0, sequences: 0, context_pages: 0 };
+        for cut in cut_step(samples, vocab, limit) {
+            shape.sequences = shape.sequences.max(cut.len());
+            let (rows, labelled) = samples[cut].iter().fold((0usize, 0usize), |sum, sample| {
+                (sum.0.saturating_add(sample.0), sum.1.saturating_add(sample.1))
+            });
+            (shape.rows, shape.labelled) = (shape.rows.max(rows), shape.labelled.max(labelled));
+        }
+        shape
+    }
 }
 
 /// Values of a program that are named.
