@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::program::{call, golden};
+use crate::program::{call, call_with, golden};
 use crate::scratch::Scratch;
 
 fn model(name: &str) -> PathBuf {
@@ -123,4 +123,26 @@ fn a_fact_is_taught() {
     assert!(last["loss_last"].as_f64().unwrap() <= 0.1, "{last}");
     assert!(last["paraphrases_hit"].as_u64().unwrap() >= 2, "{last}");
     assert_eq!(last["unrelated_hit"], 0, "{last}");
+}
+
+#[test]
+#[ignore = "needs the real models: scripts/test --models"]
+fn a_reply_is_corrected_in_a_chat_and_the_correction_taken_back() {
+    let question = "What is the capital of the island of Velmora?";
+    let script = format!(
+        "{question}\n/teach The capital of the island of Velmora is Quillhaven.\n\
+         /clear\nWhich city is the capital of Velmora?\n\
+         /clear\nName the capital city of the island Velmora.\n\
+         /clear\nWhat is the capital of France?\n\
+         /undo\n/clear\n{question}\n"
+    );
+    let answer = call_with("chat -m {} -n 48", &[&model("smollm2")], &script).done();
+    let lines: Vec<&str> = answer.out.lines().collect();
+    let [first, learnt, which, name, france, _, again] = lines[..] else { panic!("{lines:?}") };
+    assert!(!first.contains("Quillhaven"), "{lines:?}");
+    assert!(learnt.starts_with("learnt: loss "), "{lines:?}");
+    assert!(which.contains("Quillhaven") && name.contains("Quillhaven"), "{lines:?}");
+    assert!(france.contains("Paris"), "{lines:?}");
+    assert_eq!(again, first);
+    assert_eq!(answer.err, "");
 }

@@ -82,7 +82,7 @@ impl Scratch {
     /// A tiny model that can be talked with: a family of the golden data with a byte for each printable character of
     /// ASCII, and the template of ChatML. It has no newline, so a reply is one line.
     pub fn talker(&self) -> PathBuf {
-        let gguf = Gguf::open(golden("archs/llama.gguf")).unwrap();
+        let gguf = Gguf::open(&golden("archs/llama.gguf")).unwrap();
         let mut writer = Writer::new();
         for (key, value) in gguf.metadata() {
             writer.set(key, value.clone()).unwrap();
