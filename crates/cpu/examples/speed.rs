@@ -66,7 +66,11 @@ fn small_steps() -> Result<(), CpuError> {
             let mut times: Vec<f64> = (0..50)
                 .map(|_| {
                     let start = Instant::now();
-                    pool.run(&[units; 480], &|_, units, _| units.for_each(|_| (0..50).for_each(|at| _ = black_box(at))), &go);
+                    pool.run(
+                        &[units; 480],
+                        &|_, units, _| units.for_each(|_| (0..50).for_each(|at| _ = black_box(at))),
+                        &go,
+                    );
                     start.elapsed().as_secs_f64() * 1e3
                 })
                 .collect();

@@ -7,19 +7,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use apprentice_graph::{
-    AnyOp, Arena, Backend, BackendError, Bound, Bytes, Element, Extents, Graph, Need, Output, ProgramId, Resident,
-    StoreId, Support, Type, Weight, WeightId, plan,
+    AnyOp, Arena, Backend, BackendError, Bound, Bytes, Element, Extents, Graph, Need, Output, ProgramId,
+    Resident, StoreId, Support, Type, Weight, WeightId, plan,
 };
 use half::f16;
 
 use crate::error::CpuError;
 use crate::isa::Level;
 use crate::kernels::round_q8_0::{decode, encode, vector_bytes};
-use crate::lower::{Schedule, supports};
-use crate::memory::{Buffer, Memory, Place, Spot, data_place};
+use crate::lower::supports;
+use crate::memory::{Buffer, Place, data_place};
 use crate::need::need;
 use crate::pool::{Outcome, Pool, Stop};
-use crate::program::Program;
+use crate::program::{Prepared, Program};
+use crate::schedule::fits;
 use crate::times::{Tally, Times};
 
 /// How a backend is set up.
@@ -43,7 +44,8 @@ pub struct Cpu {
     programs: Vec<Option<Program>>,
     arenas: HashMap<Arena, HeldArena>,
     workers: Vec<Mutex<Worker>>,
-    room: Room,
+    /// Places of the bindings of a run: kept, so that none is allocated.
+    places: Vec<Place>,
     stop: Arc<AtomicBool>,
     times: Option<Times>,
 }
@@ -70,13 +72,6 @@ impl Worker {
             self.tallies.resize(last + 1, Tally::default());
         }
     }
-}
-
-/// Tables that every run fills anew, kept so that none is allocated.
-#[derive(Default)]
-struct Room {
-    places: Vec<Place>,
-    spots: Vec<Spot>,
 }
 
 /// The memory of an arena, and whose values lie there.
@@ -136,7 +131,7 @@ impl Cpu {
             programs: Vec::new(),
             arenas: HashMap::new(),
             workers,
-            room: Room::default(),
+            places: Vec::new(),
             stop: Arc::default(),
             times: None,
         })
@@ -325,6 +320,9 @@ impl Backend for Cpu {
                 return Err(BackendError::Unsupported { backend: self.name(), op: node.op.name(), types });
             }
         }
+        if let Err((op, ty)) = fits(graph) {
+            return Err(BackendError::Unsupported { backend: self.name(), op, types: ty.to_string() });
+        }
         let plan = plan(graph);
         let of_a_binding =
             |output: &&Output| plan.offsets[plan.roots[output.value.index()].index()].is_none();
@@ -362,12 +360,13 @@ impl Backend for Cpu {
         if from != 0 && stands != Some(from) {
             return Err(BackendError::Part { expected: stands, found: from });
         }
-        if !held.has_seen(bindings, extents) {
+        let again = held.is_sure(bindings, extents);
+        if !again {
             held.graph.check_bindings(bindings, extents, |bound| self.type_of(bound))?;
         }
         held.check_cells(bindings)?;
 
-        let Cpu { pool, level, weights, stores, programs, arenas, workers, room, stop, times, .. } = self;
+        let Cpu { pool, level, weights, stores, programs, arenas, workers, places, stop, times, .. } = self;
         let id = program;
         let slot = programs[id.0 as usize].as_mut();
         let program = slot.ok_or(BackendError::Handle { what: "program", index: id.0 as usize })?;
@@ -377,21 +376,16 @@ impl Backend for Cpu {
         if self.poison && from == 0 {
             held.buffer.poison();
         }
-        let Room { places, spots } = room;
         find_places(weights, stores, bindings, places)?;
-        program.see(bindings, extents);
-        let (graph, plan, prepared) = program.prepared(extents);
-        // SAFETY: the places lead to weights, stores and the arena of this backend, which `&mut self` holds exclusively
-        // until the run is over, and to the caller's data, which is borrowed; weights and data are only read.
-        let memory =
-            unsafe { Memory::new(graph, plan, &prepared.layout, places, held.buffer.place(), spots) };
-        let schedule = prepared.schedule.get_or_insert_with(|| Schedule::new(&memory));
+        let (graph, prepared) = program.prepare(again, bindings, extents, places, held.buffer.place());
+        let Prepared { schedule, kinds, .. } = prepared;
         if let Some(times) = times
-            && prepared.kinds.len() != schedule.units().len()
+            && kinds.len() != schedule.units().len()
         {
-            prepared.kinds = schedule.names(graph).map(|name| times.kind(name)).collect();
+            *kinds = schedule.names(graph).map(|name| times.kind(name)).collect();
         }
-        let kinds = times.as_ref().map(|_| &prepared.kinds[..]);
+        let schedule = &*schedule;
+        let kinds = times.as_ref().map(|_| &kinds[..]);
         for worker in workers.iter_mut() {
             let worker = worker.get_mut().unwrap_or_else(PoisonError::into_inner);
             worker.prepare(schedule.scratch(), kinds.unwrap_or_default());
@@ -400,14 +394,17 @@ impl Backend for Cpu {
             let mut worker = workers[worker].lock().unwrap_or_else(PoisonError::into_inner);
             let Worker { scratch, tallies } = &mut *worker;
             let step = from + step;
-            let Some(kinds) = kinds else { return schedule.execute(&memory, *level, step, units, scratch) };
+            // SAFETY: places lead to weights, stores and the arena of this backend, which `&mut self` holds exclusively until
+            // the run is over, and to the caller's data, which is borrowed; what is released is forgotten by all programs.
+            let mut execute = || unsafe { schedule.execute(*level, step, units.clone(), scratch) };
+            let Some(kinds) = kinds else { return execute() };
             let start = Instant::now();
-            schedule.execute(&memory, *level, step, units, scratch);
+            execute();
             let tally = &mut tallies[kinds[step]];
             tally.time += start.elapsed();
             tally.calls += 1;
         };
-        let end = schedule.end_of_part(from, limit);
+        let end = schedule.end_of_part(graph, from, limit);
         // A store is not left half written: nobody stops once the first is being written.
         let stop = Stop { flag: stop, until: schedule.first_effect().saturating_sub(from) };
         let run = || pool.run(&schedule.units()[from..end], &execute, stop);

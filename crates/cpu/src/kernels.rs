@@ -10,7 +10,7 @@ use crate::isa::{Isa, Level, Task};
 mod blocks;
 mod dots;
 mod grids;
-mod prefetch;
+pub(crate) mod prefetch;
 mod weighted;
 
 pub mod adamw;

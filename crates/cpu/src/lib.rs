@@ -12,8 +12,10 @@ mod lower;
 pub mod math;
 mod memory;
 mod need;
+mod operand;
 pub mod pool;
 mod program;
+mod schedule;
 pub mod times;
 
 pub use backend::{Cpu, CpuOptions};

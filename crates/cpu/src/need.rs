@@ -4,8 +4,8 @@
 
 use apprentice_graph::{BackendError, Element, Extents, Graph, Need, Plan, Type, plan};
 
-use crate::lower::Schedule;
-use crate::memory::{Buffer, Layout, Memory, Place};
+use crate::memory::{Buffer, Place};
+use crate::schedule::Schedule;
 
 /// Bytes of `of` with so many workers.
 pub(crate) fn need(of: Need<'_>, workers: usize) -> Result<u64, BackendError> {
@@ -31,18 +31,14 @@ fn scratch(graph: &Graph) -> Result<usize, BackendError> {
         Buffer::zeroed(largest).ok_or(BackendError::Memory { what: what(), bytes: largest as u64 })?;
     let mut flat: Plan = plan(graph);
     flat.offsets.iter_mut().flatten().for_each(|offset| *offset = 0);
-    let layout = Layout::new(graph, &flat, &full(graph));
     let zeros = zeros.place();
     let bindings: Vec<Place> = graph
         .bindings()
         .iter()
         .map(|binding| Place { start: zeros.start, bytes: size(graph.ty(binding.value)) })
         .collect();
-    let mut spots = Vec::new();
-    // SAFETY: every place begins at the zeros and is no longer than they are; they outlive the memory. Counting units makes
-    // kernels, which read slices at most: nothing is executed, so nothing is written.
-    let memory = unsafe { Memory::new(graph, &flat, &layout, &bindings, zeros, &mut spots) };
-    Ok(Schedule::new(&memory).scratch())
+    // Every place begins at the zeros and is no longer than they are. Counting units makes kernels: nothing is executed.
+    Ok(Schedule::new(graph, &flat, &full(graph), &bindings, zeros).scratch())
 }
 
 /// The largest counts that a run may have.

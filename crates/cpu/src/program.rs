@@ -1,12 +1,12 @@
-//! A compiled program, and what is remembered from run to run: which bindings were found good, and for the last counts the
-//! layout and the schedule. A run like the last one works out none of it again.
+//! A compiled program, and what is remembered from run to run: which weights and stores it ran over, and its schedule over
+//! them. A run over the same ones works out none of it again.
 
 use apprentice_graph::{
-    Arena, BackendError, BindingKind, Bound, Element, Extents, Graph, Origin, Plan, StoreId, WeightId,
+    Arena, BackendError, BindingKind, Bound, Element, Extent, Extents, Graph, Origin, Plan, StoreId, WeightId,
 };
 
-use crate::lower::Schedule;
-use crate::memory::Layout;
+use crate::memory::Place;
+use crate::schedule::Schedule;
 
 pub(crate) struct Program {
     pub(crate) graph: Graph,
@@ -14,29 +14,33 @@ pub(crate) struct Program {
     pub(crate) arena: Arena,
     /// Bindings of int32 cells that effects write to, with the cells that their stores have.
     cells: Vec<(usize, usize)>,
-    seen: Option<Seen>,
+    data: Vec<Data>,
     prepared: Option<Prepared>,
 }
 
-/// Bindings that fit, with the counts of their run.
-struct Seen {
-    bindings: Vec<Key>,
-    extents: Extents,
+/// A binding of data, or one whose rows are counted.
+struct Data {
+    binding: usize,
+    element: Element,
+    /// `None` for a weight or store.
+    row_count: Option<usize>,
+    extent: Option<Extent>,
+    capacity: usize,
 }
 
-/// What of a binding decides whether it fits.
+/// What a weight or store is bound to.
 #[derive(Clone, Copy, PartialEq)]
-enum Key {
+enum Handle {
     Weight(WeightId),
     Store(StoreId),
-    Data(Element, usize),
+    Data,
 }
 
-/// What depends on the graph and the counts of a run.
+/// A schedule, and what it was made for.
 pub(crate) struct Prepared {
-    extents: Extents,
-    pub(crate) layout: Layout,
-    pub(crate) schedule: Option<Schedule>,
+    handles: Vec<Handle>,
+    arena: Place,
+    pub(crate) schedule: Schedule,
     /// Kind of each step, where times are taken.
     pub(crate) kinds: Vec<usize>,
 }
@@ -53,30 +57,36 @@ impl Program {
                 cells.push(pair);
             }
         }
-        Program { graph, plan, arena, cells, seen: None, prepared: None }
-    }
-
-    /// Whether these bindings fitted in an earlier run with these counts.
-    pub(crate) fn has_seen(&self, bindings: &[Bound<'_>], extents: &Extents) -> bool {
-        self.seen.as_ref().is_some_and(|seen| {
-            let keys = bindings.iter().map(Key::of);
-            seen.extents == *extents
-                && seen.bindings.len() == bindings.len()
-                && keys.eq(seen.bindings.iter().copied())
-        })
-    }
-
-    /// Remembers bindings that fit.
-    pub(crate) fn see(&mut self, bindings: &[Bound<'_>], extents: &Extents) {
-        if !self.has_seen(bindings, extents) {
-            let bindings = bindings.iter().map(Key::of).collect();
-            self.seen = Some(Seen { bindings, extents: *extents });
+        let mut data = Vec::new();
+        for (binding, of) in graph.bindings().iter().enumerate() {
+            let (ty, is_data) = (graph.ty(of.value), of.kind == BindingKind::Data);
+            if is_data || ty.extent.is_some() {
+                let row_count = is_data.then(|| ty.row_count());
+                data.push(Data {
+                    binding,
+                    element: ty.element,
+                    row_count,
+                    extent: ty.extent,
+                    capacity: ty.rows(),
+                });
+            }
         }
+        Program { graph, plan, arena, cells, data, prepared: None }
     }
 
-    /// Forgets which bindings fit: a handle has become invalid.
+    /// Whether a run over these bindings is sure to pass the graph's checks: weights and stores are those of the run before,
+    /// and data has the lengths of its counts.
+    pub(crate) fn is_sure(&self, bindings: &[Bound<'_>], extents: &Extents) -> bool {
+        let Some(prepared) = &self.prepared else { return false };
+        let handles = bindings.iter().map(Handle::of);
+        prepared.handles.len() == bindings.len()
+            && handles.eq(prepared.handles.iter().copied())
+            && self.data.iter().all(|data| data.fits(&bindings[data.binding], extents))
+    }
+
+    /// Forgets the last run: a handle has become invalid.
     pub(crate) fn forget(&mut self) {
-        self.seen = None;
+        self.prepared = None;
     }
 
     /// Refuses cells outside their store before anything runs: an effect is the one place where data names what is
@@ -93,29 +103,52 @@ impl Program {
         Ok(())
     }
 
-    /// The graph, its plan, and what is prepared for these counts.
-    pub(crate) fn prepared(&mut self, extents: &Extents) -> (&Graph, &Plan, &mut Prepared) {
+    /// The graph, and the schedule for this run. With `again` weights and stores are those of the run before; `places` are
+    /// those of all bindings.
+    pub(crate) fn prepare(
+        &mut self,
+        again: bool,
+        bindings: &[Bound<'_>],
+        extents: &Extents,
+        places: &[Place],
+        arena: Place,
+    ) -> (&Graph, &mut Prepared) {
         let Program { graph, plan, prepared, .. } = self;
-        let known = prepared.take().filter(|prepared| prepared.extents == *extents);
+        let mut known = prepared.take().filter(|prepared| again && prepared.arena == arena);
+        if let Some(known) = &mut known {
+            known.schedule.set(extents, places);
+        }
         let known = known.unwrap_or_else(|| Prepared {
-            extents: *extents,
-            layout: Layout::new(graph, plan, extents),
-            schedule: None,
+            handles: bindings.iter().map(Handle::of).collect(),
+            arena,
+            schedule: Schedule::new(graph, plan, extents, places, arena),
             kinds: Vec::new(),
         });
-        (graph, plan, prepared.insert(known))
+        (graph, prepared.insert(known))
     }
 }
 
-impl Key {
-    fn of(bound: &Bound<'_>) -> Key {
+impl Data {
+    fn fits(&self, bound: &Bound<'_>, extents: &Extents) -> bool {
+        let rows = self.extent.map_or(self.capacity, |extent| extents.get(extent));
+        let (element, count) = match bound {
+            Bound::Weight(_) | Bound::Store(_) => return self.row_count.is_none() && rows <= self.capacity,
+            Bound::I32(data) => (Element::I32, data.len()),
+            Bound::I8(data) => (Element::I8, data.len()),
+            Bound::F32(data) => (Element::F32, data.len()),
+            Bound::F64(data) => (Element::F64, data.len()),
+        };
+        let wanted = self.row_count.and_then(|row| row.checked_mul(rows));
+        rows <= self.capacity && element == self.element && wanted == Some(count)
+    }
+}
+
+impl Handle {
+    fn of(bound: &Bound<'_>) -> Handle {
         match bound {
-            Bound::Weight(id) => Key::Weight(*id),
-            Bound::Store(id) => Key::Store(*id),
-            Bound::I32(data) => Key::Data(Element::I32, data.len()),
-            Bound::I8(data) => Key::Data(Element::I8, data.len()),
-            Bound::F32(data) => Key::Data(Element::F32, data.len()),
-            Bound::F64(data) => Key::Data(Element::F64, data.len()),
+            Bound::Weight(id) => Handle::Weight(*id),
+            Bound::Store(id) => Handle::Store(*id),
+            Bound::I32(_) | Bound::I8(_) | Bound::F32(_) | Bound::F64(_) => Handle::Data,
         }
     }
 }

@@ -9,7 +9,7 @@ const LINE_BYTES: usize = 64;
 #[inline(always)]
 pub(crate) fn prefetch<T>(slice: &[T], start: usize, part: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
-    for at in part.step_by(LINE_BYTES / size_of::<T>()) {
+    for at in part.step_by((LINE_BYTES / size_of::<T>()).max(1)) {
         if let Some(element) = slice.get(start + at) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: SSE is part of x86-64, and a prefetch of an address inside a slice reads nothing.
