@@ -13,6 +13,7 @@ use apprentice_gguf::GgufError;
 use apprentice_graph::ErrorKind;
 use apprentice_models::ModelError;
 use apprentice_text::TextError;
+use apprentice_train::TrainError;
 
 /// The code of a command that was interrupted.
 pub const INTERRUPTED: u8 = 130;
@@ -123,7 +124,7 @@ macro_rules! refused {
     };
 }
 
-refused!(CheckError, CpuError, EngineError, GgufError, ModelError, TextError);
+refused!(CheckError, CpuError, EngineError, GgufError, ModelError, TextError, TrainError);
 
 /// An error of standard output; files go through [`Failure::file`].
 impl From<io::Error> for Failure {

@@ -66,6 +66,16 @@ pub struct Evaluation {
     pub labelled: usize,
 }
 
+impl History {
+    /// Mean of the losses of the last epoch's steps; none without a step.
+    pub fn last_epoch(&self, steps: &Steps) -> Option<f64> {
+        let last = (self.losses.len() as u64).checked_sub(1)?;
+        let first = (last / steps.an_epoch * steps.an_epoch) as usize;
+        let losses = self.losses.get(first..)?;
+        Some(losses.iter().sum::<f64>() / losses.len() as f64)
+    }
+}
+
 impl<'a> Trainer<'a> {
     /// A run from its beginning: a copy of `adapter` is taken into training.
     ///

@@ -1,68 +1,136 @@
-//! `apprentice train`: steps of AdamW on one example, and the adapter that they give.
+//! `apprentice train`: an adapter from a file of conversations or completions, or from one example of golden data.
 
-use std::io::Write;
 use std::path::PathBuf;
 
-use apprentice_check::{Objective, Rehearsal};
 use apprentice_engine::LearnerOptions;
-use apprentice_models::{AdapterRows, adapter_file};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use crate::backend::{Cache, RunArgs};
+use crate::backend::RunArgs;
 use crate::commands::gradients::ExampleArgs;
 use crate::exit::{Failure, Outcome};
 use crate::setup::ModelArgs;
 
-/// Train an adapter on an example.
+mod data;
+mod example;
+mod report;
+
+/// Train an adapter on a file of conversations or completions.
 #[derive(Args)]
 pub struct TrainCommand {
     #[command(flatten)]
     model: ModelArgs,
-    #[command(flatten)]
-    lesson: ExampleArgs,
-    /// Steps; the example's, or 1, unless given.
-    #[arg(long)]
-    steps: Option<usize>,
-    /// Learning rate, in place of the example's.
-    #[arg(long, value_name = "RATE")]
-    lr: Option<f64>,
-    /// Decoupled weight decay, in place of the example's.
-    #[arg(long, value_name = "DECAY")]
-    weight_decay: Option<f64>,
-    /// Norm that gradients are clipped to, in place of the example's.
-    #[arg(long, value_name = "NORM")]
-    clip_norm: Option<f64>,
+    /// Data, JSONL: {"messages": [...]} as OpenAI writes them, or {"prompt": ..., "completion": ...}.
+    #[arg(short, long, value_name = "FILE", required_unless_present = "example", conflicts_with = "example")]
+    data: Option<PathBuf>,
     /// The adapter learnt: a PEFT folder, or GGUF where the name ends in .gguf.
     #[arg(short, long, value_name = "DIR|FILE")]
     output: PathBuf,
+    /// Data that is not trained: its loss is taken at the start and after each epoch.
+    #[arg(long, value_name = "FILE", conflicts_with = "example")]
+    eval: Option<PathBuf>,
+
+    /// all: the adapter on every row, as PEFT trains. reply: on the rows of replies only, each given everything before it as
+    /// the plain model reads it.
+    #[arg(long, value_enum, default_value_t = ObjectiveName::All, conflicts_with = "example", help_heading = "Learning")]
+    objective: ObjectiveName,
+    /// How often the data is gone through.
+    #[arg(long, default_value_t = 3, conflicts_with = "example", help_heading = "Learning")]
+    epochs: u32,
+    /// Samples of a micro-batch.
+    #[arg(long, default_value_t = 4, conflicts_with = "example", help_heading = "Learning")]
+    batch: usize,
+    /// Micro-batches of a step: a step is one mean over batch times so many samples, however it is cut.
+    #[arg(long, default_value_t = 1, conflicts_with = "example", help_heading = "Learning")]
+    accumulate: usize,
+    /// Learning rate at its peak [default: 0.001; with --example the example's].
+    #[arg(long, value_name = "RATE", help_heading = "Learning")]
+    lr: Option<f64>,
+    /// Steps in which the rate rises to its peak; then it falls by half a cosine [default: a twentieth of all].
+    #[arg(long, value_name = "STEPS", conflicts_with = "example", help_heading = "Learning")]
+    warmup: Option<u64>,
+    /// Decoupled weight decay [default: 0.01; with --example the example's].
+    #[arg(long, value_name = "DECAY", help_heading = "Learning")]
+    weight_decay: Option<f64>,
+    /// Norm that gradients are clipped to [default: 1; with --example the example's].
+    #[arg(long, alias = "clip-norm", value_name = "NORM", help_heading = "Learning")]
+    clip: Option<f64>,
+    /// Seed of the adapter's first values and of the order of samples.
+    #[arg(long, default_value_t = 1, conflicts_with = "example", help_heading = "Learning")]
+    seed: u64,
+    /// Tokens that a sample may have; a longer one is refused [default: what the model has, at most 4096].
+    #[arg(long, value_name = "TOKENS", conflicts_with = "example", help_heading = "Learning")]
+    context: Option<usize>,
+
+    /// Rank of the adapter.
+    #[arg(long, default_value_t = 8, conflicts_with = "example", help_heading = "Adapter")]
+    rank: usize,
+    /// Alpha: what the adapter adds is scaled by alpha / rank [default: twice the rank; with --example what its files say].
+    #[arg(long, help_heading = "Adapter")]
+    alpha: Option<f32>,
+    /// Where it sits: names of PEFT (q_proj, all-linear) or of GGUF (attn_q), separated by commas.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        default_value = "all-linear",
+        conflicts_with = "example",
+        help_heading = "Adapter"
+    )]
+    targets: Vec<String>,
+
+    /// Write a JSON object for each step and each evaluation.
+    #[arg(long, value_name = "FILE", conflicts_with = "example", help_heading = "Keeping")]
+    log: Option<PathBuf>,
+    /// Draw the losses as a picture.
+    #[arg(long, value_name = "FILE", conflicts_with = "example", help_heading = "Keeping")]
+    svg: Option<PathBuf>,
+    /// What a stopped run goes on from, written after each epoch and at Ctrl-C [default: the output with .checkpoint, taken
+    /// away at the end].
+    #[arg(long, value_name = "FILE", conflicts_with = "example", help_heading = "Keeping")]
+    checkpoint: Option<PathBuf>,
+    /// Go on from the checkpoint, to the same bytes as a run that never stopped.
+    #[arg(long, conflicts_with = "example", help_heading = "Keeping")]
+    resume: bool,
+
+    /// Training example of golden data, JSON: tokens, labels, objective.
+    #[arg(long, value_name = "FILE", requires = "adapter", help_heading = "Golden data")]
+    example: Option<PathBuf>,
+    /// Adapter to begin with: a PEFT folder, a GGUF file, or safetensors.
+    #[arg(long, value_name = "DIR|FILE", requires = "example", help_heading = "Golden data")]
+    adapter: Option<PathBuf>,
+    /// Steps; the example's, or 1, unless given.
+    #[arg(long, requires = "example", help_heading = "Golden data")]
+    steps: Option<usize>,
+
     #[command(flatten)]
     run: RunArgs,
+}
+
+/// Which gradient is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum ObjectiveName {
+    /// The adapter on every row.
+    All,
+    /// The adapter on the rows of replies.
+    Reply,
 }
 
 impl TrainCommand {
     /// Does it.
     pub fn run(self) -> Result<Outcome, Failure> {
         self.run.check()?;
-        let model = self.model.open()?;
-        let (example, mut adapter, _, positions) = self.lesson.read(&model, self.run.force)?;
-        let options = self.options(example.learner_options(LearnerOptions::default()))?;
-        adapter.rows = rows(&adapter.rows, example.objective)?;
-        adapter_file::check_output(&model, &adapter, &self.output)?; // before the steps, not after them
-        let mut engine = self.run.exact_engine(model, positions, Cache::F16)?;
-        let mut learner = engine.start_learner(&adapter, options)?;
-        let rehearsal = Rehearsal::new(&mut engine, &example).map_err(|error| self.lesson.failed(error))?;
-        let spans = rehearsal.spans();
-        let mut out = std::io::stdout().lock();
-        for step in 1..=self.steps.or(example.steps).unwrap_or(1) {
-            let found = engine.learn(&mut learner, &spans).map_err(|error| self.lesson.failed(error))?;
-            writeln!(out, "step {step} loss {:.9} norm {:.9}", found.loss, found.norm)?;
-            out.flush()?;
+        match (&self.data, &self.example, &self.adapter) {
+            (Some(data), _, _) => self.run_data(data),
+            (None, Some(example), Some(adapter)) => {
+                let (example, adapter) = (example.clone(), adapter.clone());
+                self.run_example(&ExampleArgs { example, adapter, alpha: self.alpha })
+            }
+            _ => Err(Failure::input("--data FILE, or --example FILE and --adapter FILE, is needed")),
         }
-        adapter_file::write(engine.model(), &engine.learnt(&learner)?, &self.output)?;
-        Ok(Outcome::Done)
     }
 
-    fn options(&self, options: LearnerOptions) -> Result<LearnerOptions, Failure> {
+    /// Settings of the optimiser: those of flags in place of those given.
+    fn optimizer(&self, options: LearnerOptions) -> Result<LearnerOptions, Failure> {
         let number = |name: &str, given: Option<f64>, zero: bool| match given {
             Some(value) if !value.is_finite() || value < 0.0 || value == 0.0 && !zero => {
                 let expected = if zero { "a number of at least 0" } else { "a number above 0" };
@@ -73,19 +141,8 @@ impl TrainCommand {
         Ok(LearnerOptions {
             learning_rate: number("lr", self.lr, true)?.unwrap_or(options.learning_rate),
             weight_decay: number("weight-decay", self.weight_decay, true)?.unwrap_or(options.weight_decay),
-            clip_norm: number("clip-norm", self.clip_norm, false)?.or(options.clip_norm),
+            clip_norm: number("clip", self.clip, false)?.or(options.clip_norm),
             ..options
         })
-    }
-}
-
-/// The rows that the objective trains are the rows that the adapter is for.
-fn rows(given: &AdapterRows, objective: Objective) -> Result<AdapterRows, Failure> {
-    match (given, objective) {
-        (AdapterRows::Invocation(_), _) => Err(Failure::unsupported(
-            "training an adapter with invocation tokens is not built; all and reply are",
-        )),
-        (_, Objective::All) => Ok(AdapterRows::All),
-        (_, Objective::Reply) => Ok(AdapterRows::Reply),
     }
 }
