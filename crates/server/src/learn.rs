@@ -95,10 +95,11 @@ impl Wish {
         };
         let slot = held.unwrap_or_default();
         let (tokens, reply_start, messages) = match self.right {
-            Right::Messages(messages) => {
-                encoded(text, messages).map_err(|reject| reject.or_at("messages"))?
+            Right::Messages(mut messages) => {
+                let reply = messages.pop().map(|message| message.content).unwrap_or_default();
+                encoded(text, messages, &reply).map_err(|reject| reject.or_at("messages"))?
             }
-            Right::Reply(reply) => replied(text, &slot, reply).map_err(|reject| reject.or_at("reply"))?,
+            Right::Reply(reply) => replied(text, &slot, &reply).map_err(|reject| reject.or_at("reply"))?,
             Right::Tokens(reply) => {
                 let mut tokens = slot.tokens[..slot.reply_start].to_vec();
                 tokens.extend(reply);
@@ -170,26 +171,23 @@ fn check(right: &Right, place: &Place) -> Result<(), Reject> {
 
 type Encoded = (Vec<u32>, usize, Option<Vec<Message>>);
 
-/// A conversation up to the end of its last message, a reply; and the messages before that.
-fn encoded(text: &Text, messages: Vec<Message>) -> Result<Encoded, Reject> {
-    let mut conversation = Conversation::new(messages);
-    let mut encoded = text.conversation(&conversation)?;
-    let reply =
-        encoded.replies.pop().ok_or_else(|| Reject::field("messages", "messages: no reply in them"))?;
-    encoded.tokens.truncate(reply.end);
-    conversation.messages.pop();
-    Ok((encoded.tokens, reply.start, Some(conversation.messages)))
+/// What precedes a reply, and the reply as the template writes it.
+fn encoded(text: &Text, before: Vec<Message>, reply: &str) -> Result<Encoded, Reject> {
+    let conversation = Conversation::new(before);
+    let encoded = text.reply(&conversation, reply)?;
+    let mut tokens = encoded.prompt;
+    let reply_start = tokens.len();
+    tokens.extend(encoded.reply);
+    Ok((tokens, reply_start, Some(conversation.messages)))
 }
 
 /// What a slot holds, with another reply. Where it holds no conversation, the reply ends as the model ends its text.
-fn replied(text: &Text, held: &Held, reply: String) -> Result<Encoded, Reject> {
+fn replied(text: &Text, held: &Held, reply: &str) -> Result<Encoded, Reject> {
     if let Some(messages) = &held.messages {
-        let mut messages = messages.clone();
-        messages.push(Message::new("assistant", reply));
-        return encoded(text, messages);
+        return encoded(text, messages.clone(), reply);
     }
     let mut tokens = held.tokens[..held.reply_start].to_vec();
-    tokens.extend(text.encode(&reply, EncodeOptions::default()));
+    tokens.extend(text.encode(reply, EncodeOptions::default()));
     tokens.extend(text.eos().or(text.end_ids().first().copied()));
     Ok((tokens, held.reply_start, None))
 }

@@ -34,6 +34,7 @@ pub struct Server {
     shelf: Shelf,
     options: ServerOptions,
     stop: watch::Sender<bool>,
+    signals: bool,
 }
 
 /// Stops a server from another thread.
@@ -59,7 +60,16 @@ impl Server {
         let listener = TcpListener::bind(&options.address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        Ok(Server { listener, address, engine, text, shelf, options, stop: watch::Sender::new(false) })
+        Ok(Server {
+            listener,
+            address,
+            engine,
+            text,
+            shelf,
+            options,
+            stop: watch::Sender::new(false),
+            signals: false,
+        })
     }
 
     /// Where it listens.
@@ -77,12 +87,17 @@ impl Server {
         Stop(self.stop.clone())
     }
 
+    /// Has it stop at Ctrl-C or a request to terminate; a second one ends the process at once, with code 130.
+    pub fn stop_on_signals(&mut self) {
+        self.signals = true;
+    }
+
     /// Answers until it is told to stop. The engine runs on the thread of the call.
     ///
     /// # Errors
     /// Threads that the system does not give.
     pub fn run(self) -> Result<(), ServerError> {
-        let Server { listener, engine, text, shelf, options, stop, .. } = self;
+        let Server { listener, engine, text, shelf, options, stop, signals, .. } = self;
         let failed = |what| move |error| ServerError::System { what, error };
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(failed("the runtime of HTTP"))?;
@@ -102,7 +117,7 @@ impl Server {
         let state = Arc::new(State::new(options, text, context, metrics, sender));
         let http = thread::Builder::new()
             .name("http".to_owned())
-            .spawn(move || answer(&runtime, listener, state, &stop))
+            .spawn(move || answer(&runtime, listener, state, &stop, signals))
             .map_err(failed("the thread of HTTP"))?;
         worker.run(&receiver);
         http.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -133,10 +148,14 @@ fn answer(
     listener: TcpListener,
     state: Arc<State>,
     stop: &watch::Sender<bool>,
+    signals: bool,
 ) -> Result<(), ServerError> {
     runtime.block_on(async move {
         let listener = tokio::net::TcpListener::from_std(listener)
             .map_err(|error| ServerError::System { what: "the listener", error })?;
+        if signals {
+            tokio::spawn(stop_on_signals(Signals::new()?, stop.clone()));
+        }
         let connections = GracefulShutdown::new();
         let router = routes(state.clone());
         let mut stopped = stop.subscribe();
@@ -150,6 +169,47 @@ fn answer(
         let _ = tokio::time::timeout(STOP_TIMEOUT, connections.shutdown()).await;
         Ok(())
     })
+}
+
+/// What tells a program to stop.
+struct Signals {
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Signals, ServerError> {
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            let listen = |kind| signal(kind).map_err(|error| ServerError::System { what: "signals", error });
+            Ok(Signals {
+                interrupt: listen(SignalKind::interrupt())?,
+                terminate: listen(SignalKind::terminate())?,
+            })
+        }
+        #[cfg(not(unix))]
+        Ok(Signals {})
+    }
+
+    async fn next(&mut self) {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+        #[cfg(not(unix))]
+        let _ = tokio::signal::ctrl_c().await;
+    }
+}
+
+async fn stop_on_signals(mut signals: Signals, stop: watch::Sender<bool>) {
+    signals.next().await;
+    stop.send_replace(true);
+    signals.next().await;
+    std::process::exit(130);
 }
 
 /// Takes connections, up to a number of them at a time.

@@ -489,7 +489,7 @@ impl Running {
         let lesson = Lesson {
             adapter: pupil.live,
             tokens: teaching.tokens.clone(),
-            replies: vec![teaching.reply_start..teaching.tokens.len()],
+            replies: std::iter::once(teaching.reply_start..teaching.tokens.len()).collect(),
             objective: pupil.objective,
             steps: teaching.steps,
             learning_rate: teaching.learning_rate,
