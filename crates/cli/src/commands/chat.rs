@@ -81,8 +81,9 @@ impl ChatCommand {
             );
         }
         let ended = talk(&mut session, &mut lines, &mut io::stdout().lock());
-        lines.close()?;
-        ended
+        let closed = lines.close(); // the history is kept whatever happened
+        let outcome = ended?;
+        closed.map(|()| outcome)
     }
 
     fn open(&self) -> Result<Session, Failure> {

@@ -21,6 +21,11 @@ fn lines(answer: Answer) -> Vec<String> {
     answer.done().out.lines().map(without_time).collect()
 }
 
+/// What was said on standard error, but for notes that a reply was cut off.
+fn said(answer: &Answer) -> String {
+    answer.err.lines().filter(|line| !line.starts_with('[')).map(|line| format!("{line}\n")).collect()
+}
+
 /// Losses before and after, of a line that tells of a lesson.
 fn losses(line: &str) -> [f64; 2] {
     let number = |part: &str| line.split_once(part).unwrap().0.rsplit_once(' ').unwrap().1.parse().unwrap();
@@ -38,7 +43,7 @@ fn a_taught_reply_is_given_again_and_forgotten_again() {
         panic!("{found:?}");
     };
     let [before_loss, after_loss] = losses(learnt);
-    assert!(before_loss > 2.0 && after_loss < 0.1, "{learnt}");
+    assert!(before_loss > 2.0 && after_loss < 0.3, "{learnt}");
     assert_eq!(after, "It is 42.");
     assert_eq!(undone, "default has forgotten the last lesson");
     assert_eq!(again, first);
@@ -51,15 +56,15 @@ fn a_taught_reply_is_given_again_and_forgotten_again() {
 fn the_conversation_goes_on_with_what_was_taught() {
     let scratch = Scratch::new();
     let model = scratch.talker();
-    let unchanged = lines(chat(&model, "-n 8", "hello\nand now?\n"));
+    let unchanged = lines(chat(&model, "-n 12", "hello\nand now?\n"));
     // A lesson of which the adapter is then off: what changes the second reply is the conversation alone.
     let taught = "hello\n/teach It is 42.\n/adapters off\nand now?\n";
-    let taught = lines(chat(&model, &format!("{QUICK} -n 8"), taught));
+    let taught = lines(chat(&model, QUICK, taught));
     assert_eq!(taught[0], unchanged[0]);
     assert_eq!(taught[2], "  default: 1 lesson, 1 not saved");
     assert_ne!(taught.last(), unchanged.last());
     // Taken back, the earlier reply is in the conversation again.
-    let undone = lines(chat(&model, &format!("{QUICK} -n 8"), "hello\n/teach It is 42.\n/undo\nand now?\n"));
+    let undone = lines(chat(&model, QUICK, "hello\n/teach It is 42.\n/undo\nand now?\n"));
     assert_eq!(undone.last(), unchanged.last());
 }
 
@@ -84,7 +89,7 @@ fn what_was_taught_is_saved_and_used() {
         let path = scratch.path(name);
         let script = format!("hello\n/teach It is 42.\n/save {}\n/adapters\n", path.display());
         let answer = chat(&model, QUICK, &script);
-        assert_eq!(answer.err, "", "nothing is lost");
+        assert_eq!(said(&answer), "", "nothing is lost");
         let found = lines(answer);
         assert_eq!(
             found[2..],
@@ -112,11 +117,12 @@ fn a_lesson_that_no_file_holds_is_told_of() {
     let model = scratch.talker();
     let hint = "1 lesson is not saved; /save FILE keeps it\n";
     for script in ["hello\n/teach ok\n", "hello\n/teach ok\n/quit\n"] {
-        assert_eq!(chat(&model, "--steps 1 -n 4", script).done().err, hint);
+        assert_eq!(said(&chat(&model, "--steps 1 -n 4", script).done()), hint);
     }
-    assert_eq!(chat(&model, "--steps 1 -n 4", "hello\n/teach ok\n/undo\n").done().err, "");
+    let undone = chat(&model, "--steps 1 -n 4", "hello\n/teach ok\n/undo\n").done();
+    assert_eq!(said(&undone), "");
     let answer = chat(&model, "--steps 1 -n 4", "hello\n/teach ok\n/teach\n").ended(2);
-    assert_eq!(answer.err, format!("{hint}error: line 3: /teach: expected TEXT\n"));
+    assert_eq!(said(&answer), format!("{hint}error: line 3: /teach: expected TEXT\n"));
 }
 
 #[test]
@@ -174,7 +180,14 @@ fn log_probabilities_are_those_of_the_reply() {
 fn lines_that_are_refused() {
     let scratch = Scratch::new();
     let model = scratch.talker();
-    let check = |script: &str, expected: &str| chat(&model, "-n 4", script).refused(expected);
+    let check = |script: &str, expected: &str| {
+        let answer = chat(&model, "-n 4", script).ended(2);
+        let said = said(&answer);
+        assert!(
+            said.starts_with("error: ") && said.lines().count() == 1 && said.contains(expected),
+            "{said}"
+        );
+    };
     check("/tech x\n", "line 1: /tech is not known; /teach, /undo, /save,");
     check("\n\n/teach x\n", "line 3: there is no reply to correct yet");
     check("/undo\n", "line 1: there is no lesson to take back");
@@ -186,11 +199,8 @@ fn lines_that_are_refused() {
     check(&long, "line 2: the conversation with this reply has");
     let lost = format!("hello\n/teach ok\n/save {}\n", scratch.path("no/such/folder.gguf").display());
     let answer = chat(&model, "--steps 1 -n 4", &lost).ended(2);
-    assert!(
-        answer.err.contains("line 3: ") && answer.err.starts_with("1 lesson is not saved"),
-        "{}",
-        answer.err
-    );
+    let said = said(&answer);
+    assert!(said.contains("line 3: ") && said.starts_with("1 lesson is not saved"), "{said}");
 }
 
 #[test]

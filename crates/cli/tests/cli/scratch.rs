@@ -84,11 +84,11 @@ impl Scratch {
     pub fn talker(&self) -> PathBuf {
         let gguf = Gguf::open(&golden("archs/llama.gguf")).unwrap();
         let mut writer = Writer::new();
-        for (key, value) in gguf.metadata() {
+        for (key, value) in gguf.metadata().filter(|(key, _)| !key.starts_with("tokenizer.")) {
             writer.set(key, value.clone()).unwrap();
         }
-        let space = ["Ġ".to_owned(), "th".to_owned(), "<|im_start|>".to_owned(), "<|im_end|>".to_owned()];
-        let mut tokens: Vec<String> = space.into_iter().chain(('!'..='~').map(String::from)).collect();
+        let first = ["Ġ".to_owned(), "th".to_owned(), "<|im_start|>".to_owned(), "<|im_end|>".to_owned()];
+        let mut tokens: Vec<String> = first.into_iter().chain(('!'..='~').map(String::from)).collect();
         let ends = tokens.iter().position(|token| token == "<|im_end|>").unwrap();
         tokens.extend((tokens.len()..128).map(|id| format!("[unused{id}]")));
         let kinds: Vec<i32> = (0..128).map(|id| if id == ends || id == ends - 1 { 3 } else { 1 }).collect();
@@ -106,7 +106,7 @@ impl Scratch {
         ] {
             writer.set(&format!("tokenizer.ggml.{key}"), value).unwrap();
         }
-        writer.set("tokenizer.chat_template", template.into()).unwrap();
+        writer.set("tokenizer.chat_template", template).unwrap();
         for entry in gguf.tensors() {
             writer.tensor(&entry.name, &entry.shape, entry.format, gguf.bytes(entry)).unwrap();
         }

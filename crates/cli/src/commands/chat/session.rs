@@ -147,12 +147,12 @@ impl Session {
         let reply = stepper.reply(&self.text, &wanted, out)?;
         writeln!(out)?;
         match reply.end {
-            ReplyEnd::Interrupted => writeln!(out, "[stopped]")?,
+            ReplyEnd::Interrupted => note("stopped"),
             ReplyEnd::Finished(Finish::Length | Finish::Context) if limit == room => {
-                writeln!(out, "[the context of {context} tokens is full; /clear begins a new conversation]")?;
+                note(&format!("the context of {context} tokens is full; /clear begins a new conversation"));
             }
             ReplyEnd::Finished(Finish::Length | Finish::Context) => {
-                writeln!(out, "[{} are allowed; --predict allows more]", count(limit, "token"))?;
+                note(&format!("{}, and no more; --predict allows more", count(limit, "token")));
             }
             ReplyEnd::Finished(Finish::End) | ReplyEnd::StopString => {}
         }
@@ -183,7 +183,7 @@ impl Session {
         let mut stepper = Stepper { engine: &mut self.engine, interrupt: &self.interrupt };
         let learnt = self.adapters.teach(&mut stepper, Teaching { tokens, prompt, steps, learning_rate })?;
         let Some(learnt) = learnt else {
-            writeln!(out, "[stopped; nothing was learnt]")?;
+            note("stopped; nothing was learnt");
             return Ok(());
         };
         let was = std::mem::replace(&mut self.messages[message].content, reply.clone());
@@ -217,4 +217,9 @@ impl Session {
         let system = self.system.iter().map(|text| Message::new("system", text.as_str()));
         Conversation::new(system.chain(self.messages[..count].iter().cloned()).collect())
     }
+}
+
+/// Says what is neither a reply nor an answer, and does not belong to what a script gets.
+fn note(text: &str) {
+    eprintln!("[{text}]");
 }
