@@ -7,10 +7,14 @@ use std::sync::Arc;
 use crate::engine::{Engine, Named};
 use crate::error::EngineError;
 use crate::job::{Event, JobId, Lesson, Objective};
-use crate::learn::{Gradients, Learner, Span};
+use crate::learn::Prepared;
+use crate::learner::Learner;
+use crate::learner_state::LearnerState;
+use crate::live::Before;
 use crate::prefix::{Holding, Row};
 use crate::scheduler::{Kind, Running, Work};
 use crate::sequence::SequenceId;
+use crate::spans::{MicroBatch, Span};
 
 /// A lesson whose context is in pages.
 pub(crate) struct Learning {
@@ -21,20 +25,35 @@ pub(crate) struct Learning {
     /// The context as a sequence; its pages are those of `holding`.
     context: SequenceId,
     learner: Learner,
+    /// The learner as the lesson found it.
+    before: LearnerState,
     labels: Vec<i32>,
+    labelled: usize,
     stage: Stage,
     steps: usize,
     loss_before: f64,
-    labelled: usize,
 }
 
 /// What the next slice does.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    Gradient,
+    /// Begins the sums of a step.
+    Begin,
+    /// Adds the gradients of a cut of the step's spans.
+    Gradient(Part),
+    /// Takes the optimiser step.
     Update,
-    /// The loss after the last step.
-    After,
+    /// Adds the losses of a cut after the last step.
+    Judge(Part, f64),
+    /// Loads the next generation.
+    Load(f64),
+}
+
+/// A place in the runs of a step: which cut of its spans, and where in its run.
+#[derive(Default)]
+struct Part {
+    cut: usize,
+    run: Option<Prepared>,
+    from: usize,
 }
 
 impl Lesson {
@@ -80,9 +99,11 @@ impl Engine {
             return Err(EngineError::Setting { setting: "learning rate", expected, found });
         }
         check_replies(&lesson)?;
-        let labelled = lesson.labels().into_iter().filter(|label| *label >= 0).count();
-        let spans = lesson.spans();
-        self.check_step(spans.iter().map(Range::len).sum(), labelled)?;
+        let (labels, spans) = (lesson.labels(), lesson.spans());
+        for rows in &spans {
+            let labelled = labels[rows.clone()].iter().filter(|label| **label >= 0).count();
+            self.check_step(rows.len(), labelled)?;
+        }
         let context = spans.last().map_or(0, |rows| rows.start);
         let tokens = lesson.tokens[..context].to_vec();
         let rows = tokens.iter().map(|token| Row { token: *token, content: 0 }).collect();
@@ -93,49 +114,49 @@ impl Engine {
     pub(crate) fn start_lesson(&mut self, job: Running, events: &mut Vec<Event>) {
         let Running { id, work, holding, computed } = job;
         let Kind::Lesson(lesson) = work.kind else { return };
-        let live = self.lives.entries.get_mut(&lesson.adapter);
-        let taken = live.and_then(|live| Some((live.learner.take()?, live.options.learning_rate)));
-        let Some((mut learner, rate)) = taken else {
-            self.cache.release(holding, &work.rows, computed);
-            events.push(Event::Failed { job: id, error: EngineError::Live(lesson.adapter.0) });
-            return;
+        let (learner, before) = match self.take_learner(&lesson) {
+            Ok(taken) => taken,
+            Err(error) => {
+                self.cache.release(holding, &work.rows, computed);
+                events.push(Event::Failed { job: id, error });
+                return;
+            }
         };
-        learner.set_learning_rate(lesson.learning_rate.unwrap_or(rate));
         let context = self.lend_sequence(work.tokens, holding.tables.clone());
         let labels = lesson.labels();
         self.jobs.learning = Some(Learning {
             id,
-            lesson: *lesson,
             holding,
             rows: work.rows,
             context,
             learner,
+            before,
+            labelled: labels.iter().filter(|label| **label >= 0).count(),
             labels,
-            stage: Stage::Gradient,
+            stage: Stage::Begin,
             steps: 0,
             loss_before: 0.0,
-            labelled: 0,
+            lesson: *lesson,
         });
     }
 
-    /// Does one slice of the lesson in progress.
-    pub(crate) fn learn_slice(&mut self, events: &mut Vec<Event>) {
-        let Some(mut learning) = self.jobs.learning.take() else { return };
-        let result = match learning.stage {
-            Stage::Gradient => self.lesson_gradient(&mut learning, events).map(|()| None),
-            Stage::Update => self.lesson_update(&mut learning).map(|()| None),
-            Stage::After => self.finish_lesson(&mut learning).map(Some),
-        };
-        match result {
-            Ok(None) => self.jobs.learning = Some(learning),
-            Ok(Some(learnt)) => {
-                events.push(learnt);
+    /// Does one slice of the lesson in progress: about `limit` FLOPs. Whether it took them all.
+    pub(crate) fn learn_slice(&mut self, limit: u64, events: &mut Vec<Event>) -> bool {
+        let Some(mut learning) = self.jobs.learning.take() else { return false };
+        match self.learn_part(&mut learning, limit, events) {
+            Ok(Slice::More { full }) => {
+                self.jobs.learning = Some(learning);
+                full
+            }
+            Ok(Slice::Done) => {
                 self.end_lesson(learning);
+                false
             }
             Err(error) => {
                 events.push(Event::Failed { job: learning.id, error });
                 self.jobs.learning = Some(learning);
                 self.abandon_lesson();
+                false
             }
         }
     }
@@ -143,77 +164,128 @@ impl Engine {
     /// Drops the lesson in progress: its adapter is as it was before.
     pub(crate) fn abandon_lesson(&mut self) {
         let Some(mut learning) = self.jobs.learning.take() else { return };
-        if learning.steps > 0 {
-            self.restore(&mut learning);
-        }
+        // The state is of this learner and fits; a backend that cannot be written to has failed the learner as well.
+        let restored = self.restore_learner(&mut learning.learner, &learning.before);
+        debug_assert!(restored.is_ok(), "a learner takes its own state: {restored:?}");
         self.end_lesson(learning);
     }
 
-    fn lesson_gradient(
+    fn take_learner(&mut self, lesson: &Lesson) -> Result<(Learner, LearnerState), EngineError> {
+        let id = lesson.adapter;
+        let live = self.live_at(id)?;
+        let state = self.learner_state(live.learner.as_ref().ok_or(EngineError::Busy { adapter: id.0 })?)?;
+        let live = self.lives.entries.get_mut(&id).ok_or(EngineError::Live(id.0))?;
+        let learner = live.learner.take().ok_or(EngineError::Busy { adapter: id.0 })?;
+        Ok((learner, state))
+    }
+
+    fn learn_part(
         &mut self,
         learning: &mut Learning,
+        limit: u64,
         events: &mut Vec<Event>,
-    ) -> Result<(), EngineError> {
-        let gradients = self.lesson_gradients(learning)?;
+    ) -> Result<Slice, EngineError> {
+        let stage = std::mem::replace(&mut learning.stage, Stage::Begin);
+        let (next, full) = match stage {
+            Stage::Begin => {
+                self.begin(&mut learning.learner, learning.labelled)?;
+                (Stage::Gradient(Part::default()), false)
+            }
+            Stage::Gradient(part) => self.gradient_part(learning, part, limit, events)?,
+            Stage::Update => {
+                let own = learning.learner.options().learning_rate;
+                let rate = learning.lesson.learning_rate.unwrap_or(own);
+                self.update_at(&mut learning.learner, rate)?;
+                learning.steps += 1;
+                let is_last = learning.steps == learning.lesson.steps;
+                (if is_last { Stage::Judge(Part::default(), 0.0) } else { Stage::Begin }, false)
+            }
+            Stage::Judge(part, sum) => self.judge_part(learning, part, sum, limit)?,
+            Stage::Load(loss_after) => {
+                events.push(self.load_generation(learning, loss_after)?);
+                return Ok(Slice::Done);
+            }
+        };
+        learning.stage = next;
+        Ok(Slice::More { full })
+    }
+
+    fn gradient_part(
+        &mut self,
+        learning: &mut Learning,
+        mut part: Part,
+        limit: u64,
+        events: &mut Vec<Event>,
+    ) -> Result<(Stage, bool), EngineError> {
+        let Learning { lesson, learner, labels, context, .. } = learning;
+        let spans = spans_of(lesson, labels, *context);
+        let cuts = self.micro_batches(&spans, MicroBatch::default());
+        let ready = match part.run.take() {
+            Some(ready) => ready,
+            None => self.prepare(learner, &spans[cuts[part.cut].clone()])?,
+        };
+        if let Some(from) = self.run_prepared(learner, &ready, part.from, limit)? {
+            return Ok((Stage::Gradient(Part { run: Some(ready), from, ..part }), true));
+        }
+        let gradients = self.take_sums(learner, &ready)?;
+        if part.cut + 1 < cuts.len() {
+            return Ok((Stage::Gradient(Part { cut: part.cut + 1, ..Part::default() }), false));
+        }
         if learning.steps == 0 {
-            (learning.loss_before, learning.labelled) = (gradients.loss, gradients.labelled);
+            learning.loss_before = gradients.loss;
         }
         events.push(Event::Stepped { job: learning.id, step: learning.steps, loss: gradients.loss });
-        learning.stage = Stage::Update;
-        Ok(())
+        Ok((Stage::Update, false))
     }
 
-    fn lesson_update(&mut self, learning: &mut Learning) -> Result<(), EngineError> {
-        self.update(&mut learning.learner)?;
-        learning.steps += 1;
-        learning.stage = if learning.steps == learning.lesson.steps { Stage::After } else { Stage::Gradient };
-        Ok(())
+    fn judge_part(
+        &mut self,
+        learning: &mut Learning,
+        mut part: Part,
+        sum: f64,
+        limit: u64,
+    ) -> Result<(Stage, bool), EngineError> {
+        let Learning { lesson, learner, labels, context, labelled, .. } = learning;
+        let spans = spans_of(lesson, labels, *context);
+        let cuts = self.micro_batches(&spans, MicroBatch::default());
+        let ready = match part.run.take() {
+            Some(ready) => ready,
+            None => self.prepare_judge(learner, &spans[cuts[part.cut].clone()], *labelled)?,
+        };
+        if let Some(from) = self.run_judge(learner, &ready, part.from, limit)? {
+            return Ok((Stage::Judge(Part { run: Some(ready), from, ..part }, sum), true));
+        }
+        let sum = self.take_losses(learner, &ready, sum)?;
+        let next = match part.cut + 1 < cuts.len() {
+            true => Stage::Judge(Part { cut: part.cut + 1, ..Part::default() }, sum),
+            false => Stage::Load(sum / *labelled as f64),
+        };
+        Ok((next, false))
     }
 
-    /// The loss after the last step, and the next generation.
-    fn finish_lesson(&mut self, learning: &mut Learning) -> Result<Event, EngineError> {
-        let after = self.lesson_gradients(learning)?;
+    /// Loads what was learnt: the lesson's commit.
+    fn load_generation(&mut self, learning: &mut Learning, loss_after: f64) -> Result<Event, EngineError> {
         let content = Arc::new(self.learnt(&learning.learner)?);
         let adapter = self.load_adapter(content.clone())?;
         let id = learning.lesson.adapter;
         let Some(live) = self.lives.entries.get_mut(&id) else { return Err(EngineError::Live(id.0)) };
+        let state = std::mem::replace(
+            &mut learning.before,
+            LearnerState { matrices: Vec::new(), steps: 0, powers: (1.0, 1.0) },
+        );
         let old = std::mem::replace(&mut live.adapter, adapter);
-        live.before = Some(std::mem::replace(&mut live.content, content));
+        live.before = Some(Before { state, content: std::mem::replace(&mut live.content, content) });
         live.generation += 1;
         let generation = live.generation;
         self.retire(old);
         Ok(Event::Learnt {
             job: learning.id,
             loss_before: learning.loss_before,
-            loss_after: after.loss,
+            loss_after,
             labelled: learning.labelled,
             adapter,
             generation,
         })
-    }
-}
-
-impl Engine {
-    fn lesson_gradients(&mut self, learning: &mut Learning) -> Result<Gradients, EngineError> {
-        let lesson = &learning.lesson;
-        let span = |rows: Range<usize>| Span {
-            context: Some(learning.context).filter(|_| rows.start > 0),
-            first_position: rows.start,
-            tokens: &lesson.tokens[rows.clone()],
-            labels: &learning.labels[rows.clone()],
-            weights: None,
-        };
-        let spans: Vec<Span<'_>> = lesson.spans().into_iter().map(span).collect();
-        self.gradients(&mut learning.learner, &spans)
-    }
-
-    /// Puts the learner back to where the lesson found it.
-    fn restore(&mut self, learning: &mut Learning) {
-        let Some(live) = self.lives.entries.get(&learning.lesson.adapter) else { return };
-        let (content, options) = (live.content.clone(), live.options);
-        if let Ok(fresh) = self.start_learner(&content, options) {
-            self.end_learner(std::mem::replace(&mut learning.learner, fresh));
-        }
     }
 
     /// Gives back what a lesson holds.
@@ -222,14 +294,31 @@ impl Engine {
         let computed = learning.rows.len();
         self.cache.release(learning.holding, &learning.rows, computed);
         match self.lives.entries.get_mut(&learning.lesson.adapter) {
-            Some(live) => {
-                let mut learner = learning.learner;
-                learner.set_learning_rate(live.options.learning_rate);
-                live.learner = Some(learner);
-            }
+            Some(live) => live.learner = Some(learning.learner),
             None => self.end_learner(learning.learner),
         }
     }
+}
+
+/// What a slice left.
+enum Slice {
+    /// There is more to do; whether the slice ended because its FLOPs were spent.
+    More {
+        full: bool,
+    },
+    Done,
+}
+
+/// The spans of a lesson over the pages of its context.
+fn spans_of<'a>(lesson: &'a Lesson, labels: &'a [i32], context: SequenceId) -> Vec<Span<'a>> {
+    let span = |rows: Range<usize>| Span {
+        context: Some(context).filter(|_| rows.start > 0),
+        first_position: rows.start,
+        tokens: &lesson.tokens[rows.clone()],
+        labels: &labels[rows],
+        weights: None,
+    };
+    lesson.spans().into_iter().map(span).collect()
 }
 
 fn check_replies(lesson: &Lesson) -> Result<(), EngineError> {

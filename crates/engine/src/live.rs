@@ -12,7 +12,8 @@ use crate::bank::AdapterId;
 use crate::engine::{Engine, Named};
 use crate::error::EngineError;
 use crate::job::LiveId;
-use crate::learn::{Learner, LearnerOptions};
+use crate::learner::{Learner, LearnerOptions};
+use crate::learner_state::LearnerState;
 
 /// Optimiser steps of a lesson that says nothing else.
 pub const TEACHING_STEPS: usize = 5;
@@ -39,9 +40,13 @@ pub(crate) struct Live {
     pub(crate) adapter: AdapterId,
     pub(crate) content: Arc<Adapter>,
     pub(crate) generation: u64,
-    /// What it was before the last lesson.
-    pub(crate) before: Option<Arc<Adapter>>,
-    pub(crate) options: LearnerOptions,
+    pub(crate) before: Option<Before>,
+}
+
+/// What an adapter in training was before its last lesson.
+pub(crate) struct Before {
+    pub(crate) state: LearnerState,
+    pub(crate) content: Arc<Adapter>,
 }
 
 impl LearnerOptions {
@@ -78,14 +83,8 @@ impl Engine {
         };
         self.lives.next += 1;
         let id = LiveId(self.lives.next);
-        let live = Live {
-            learner: Some(learner),
-            adapter: loaded,
-            content: adapter,
-            generation: 0,
-            before: None,
-            options,
-        };
+        let live =
+            Live { learner: Some(learner), adapter: loaded, content: adapter, generation: 0, before: None };
         self.lives.entries.insert(id, live);
         Ok(id)
     }
@@ -117,25 +116,30 @@ impl Engine {
     /// A handle that is not known; a lesson that waits or runs; no lesson since the last call.
     pub fn revert(&mut self, id: LiveId) -> Result<(AdapterId, Arc<Adapter>, u64), EngineError> {
         self.refuse_busy(id)?;
-        let live = self.live_at(id)?;
-        let before = live.before.clone().ok_or(EngineError::Empty { what: "lesson to take back" })?;
-        let learner = self.start_learner(&before, live.options)?;
-        let loaded = match self.load_adapter(before.clone()) {
-            Ok(loaded) => loaded,
+        let nothing = EngineError::Empty { what: "lesson to take back" };
+        let before = self.live_at(id)?.before.as_ref().ok_or(nothing)?;
+        let loaded = self.load_adapter(before.content.clone())?;
+        let Some(mut live) = self.lives.entries.remove(&id) else { return Err(EngineError::Live(id.0)) };
+        let old = match (&mut live.learner, &live.before) {
+            (Some(learner), Some(before)) => match self.restore_learner(learner, &before.state) {
+                Ok(()) => {
+                    live.content = before.content.clone();
+                    live.before = None;
+                    live.generation += 1;
+                    Ok(std::mem::replace(&mut live.adapter, loaded))
+                }
+                Err(error) => Err(error),
+            },
+            _ => Err(EngineError::Busy { adapter: id.0 }),
+        };
+        self.lives.entries.insert(id, live);
+        let old = match old {
+            Ok(old) => old,
             Err(error) => {
-                self.end_learner(learner);
+                self.retire(loaded);
                 return Err(error);
             }
         };
-        let live = self.lives.entries.get_mut(&id).ok_or(EngineError::Live(id.0))?;
-        let old = std::mem::replace(&mut live.adapter, loaded);
-        let left = live.learner.replace(learner);
-        live.content = before;
-        live.before = None;
-        live.generation += 1;
-        if let Some(left) = left {
-            self.end_learner(left);
-        }
         self.retire(old);
         self.live_adapter(id)
     }

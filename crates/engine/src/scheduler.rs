@@ -169,8 +169,9 @@ impl Engine {
         self.jobs.share.account(now);
         let learns = self.jobs.learning.is_some();
         if learns && self.jobs.share.is_due() || !self.serve(&mut events) && learns {
-            self.jobs.share.learn();
-            self.learn_slice(&mut events);
+            let limit = self.jobs.share.slice(!self.jobs.running.is_empty());
+            let full = self.learn_slice(limit, &mut events);
+            self.jobs.share.learnt(limit, full);
         }
         self.unload_retired();
         events

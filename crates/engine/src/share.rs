@@ -8,14 +8,30 @@ use std::time::Duration;
 const LEARNING: f64 = 0.1;
 /// What a step takes where the clock does not move.
 const LEAST: Duration = Duration::from_nanos(1);
+/// Seconds of a slice of learning that somebody waits for.
+const SLICE_SERVING: f64 = 0.02;
+/// Seconds of a slice that nobody waits for yet.
+const SLICE_IDLE: f64 = 0.1;
+/// FLOPs a second until it is known better.
+const PACE: f64 = 1e10;
+/// The least and the most FLOPs a second that a slice is cut for.
+const PACES: (f64, f64) = (1e7, 1e13);
 
 /// Time since a lesson began to learn.
-#[derive(Default)]
 pub(crate) struct Share {
     last: Option<Duration>,
-    learnt: bool,
+    /// Whether the last step learnt, and the FLOPs of its slice if it took them all.
+    learnt: Option<Option<u64>>,
     learning: f64,
     all: f64,
+    /// FLOPs a second.
+    pace: f64,
+}
+
+impl Default for Share {
+    fn default() -> Share {
+        Share { last: None, learnt: None, learning: 0.0, all: 0.0, pace: PACE }
+    }
 }
 
 impl Share {
@@ -29,15 +45,23 @@ impl Share {
         let passed = now.saturating_sub(self.last.unwrap_or(now)).max(LEAST).as_secs_f64();
         self.last = Some(now);
         self.all += passed;
-        if self.learnt {
+        if let Some(slice) = self.learnt.take() {
             self.learning += passed;
+            if let Some(flops) = slice {
+                // Steps differ in their FLOPs a second: half of what is known stays.
+                self.pace = (0.5 * (self.pace + flops as f64 / passed)).clamp(PACES.0, PACES.1);
+            }
         }
-        self.learnt = false;
     }
 
-    /// The step that has begun learns.
-    pub(crate) fn learn(&mut self) {
-        self.learnt = true;
+    /// FLOPs of a slice, `served` if somebody waits for its end.
+    pub(crate) fn slice(&self, served: bool) -> u64 {
+        (self.pace * if served { SLICE_SERVING } else { SLICE_IDLE }) as u64
+    }
+
+    /// The step that has begun learns: a slice of so many FLOPs, and whether it took them all.
+    pub(crate) fn learnt(&mut self, flops: u64, full: bool) {
+        self.learnt = Some(full.then_some(flops));
     }
 
     /// Whether learning has had less than its part.
@@ -58,7 +82,7 @@ mod tests {
         for _ in 0..100_000 {
             share.account(now);
             let step = if share.is_due() {
-                share.learn();
+                share.learnt(0, false);
                 learning += learning_ms;
                 learning_ms
             } else {
@@ -84,10 +108,22 @@ mod tests {
         for _ in 0..1000 {
             share.account(Duration::ZERO);
             if share.is_due() {
-                share.learn();
+                share.learnt(0, false);
                 learnt += 1;
             }
         }
         assert!((90..=110).contains(&learnt), "{learnt}");
+    }
+
+    #[test]
+    fn slices_take_the_time_that_they_should() {
+        let (mut share, mut now) = (Share::default(), Duration::ZERO);
+        for _ in 0..20 {
+            share.account(now);
+            let flops = share.slice(true);
+            share.learnt(flops, true);
+            now += Duration::from_secs_f64(flops as f64 / 3e11);
+        }
+        assert!((share.slice(true) as f64 / 3e11 / SLICE_SERVING - 1.0).abs() < 0.01);
     }
 }
