@@ -167,7 +167,8 @@ fn check_logits(source: &Source, setup: Setup, count: usize, cuts: &[&[usize]], 
     check_rounding(source, setup, &emulator);
 }
 
-/// Loss, norm and gradients of two spans in their context, and the adapter after each of two steps.
+/// Loss, norm and gradients of two spans in their context, and the adapter after each of two steps: the first in one
+/// piece, the second in two and with weights.
 fn check_learning(source: &Source, setup: Setup, places: [[usize; 2]; 2]) {
     let model = (source.open)();
     let emulator = emulator(&model, setup);
@@ -204,7 +205,15 @@ fn check_learning(source: &Source, setup: Setup, places: [[usize; 2]; 2]) {
             labels: &labels[from..to],
             weights: (step == 1).then_some(&weights[from..to]),
         });
-        let found = engine.gradients(&mut learner, &spans).unwrap();
+        let found = match step {
+            0 => engine.gradients(&mut learner, &spans).unwrap(),
+            _ => {
+                let labelled = spans.iter().flat_map(|span| span.labels).filter(|label| **label >= 0);
+                engine.begin(&mut learner, labelled.count()).unwrap();
+                engine.accumulate(&mut learner, &spans[..1]).unwrap();
+                engine.accumulate(&mut learner, &spans[1..]).unwrap()
+            }
+        };
         let emulated = emulator.gradients(
             &adapter,
             &spans.map(|span| Span {
