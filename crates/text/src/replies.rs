@@ -31,6 +31,9 @@ pub(crate) struct Replies<'a, E> {
     pub(crate) ends: &'a [u32],
 }
 
+/// Bytes of a text that generation blocks wrote.
+type Blocks = Vec<Range<usize>>;
+
 /// What the template has written.
 struct Rendered {
     text: String,
@@ -83,7 +86,7 @@ impl<E: Fn(&str) -> Vec<u32>> Replies<'_, E> {
     }
 
     /// All of a conversation, and the blocks of it where the template has such.
-    fn whole(&self, messages: &[Message]) -> Result<(Rendered, Option<Vec<Range<usize>>>), TextError> {
+    fn whole(&self, messages: &[Message]) -> Result<(Rendered, Option<Blocks>), TextError> {
         if !self.template.marks_replies() {
             return Ok((self.render(messages, false)?, None));
         }

@@ -13,7 +13,7 @@ use std::error::Error as _;
 use std::ops::Range;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, Error, ErrorKind, Value, context};
+use minijinja::{Environment, Error, ErrorKind, State, Value, context};
 
 use crate::conversation::Message;
 use crate::error::TextError;
@@ -21,6 +21,7 @@ use crate::error::TextError;
 mod clock;
 mod generation;
 mod python_json;
+mod sums;
 
 use generation::Marks;
 
@@ -31,15 +32,20 @@ const LIMIT_BYTES: usize = 1 << 16;
 const FUEL: u64 = 20_000;
 const FUEL_A_MESSAGE: u64 = 1_000;
 /// Bytes of content for one more unit of fuel. Content is copied some five times on its way, at 64 bytes a unit.
-const BYTES_A_UNIT: u64 = 2;
+const BYTES_A_UNIT: u64 = 8;
 /// The most fuel, whatever the conversation: it bounds the depth of the values that a template can nest.
-const FUEL_LIMIT: u64 = 1_000_000;
+const FUEL_LIMIT: u64 = 250_000;
 /// Stack of the thread on which a template is compiled and rendered, in bytes, of which pages are used as they are
 /// touched. The engine recurses once a nested expression and once a nested value, and frees both so: at the limits
 /// above, 32 MiB and 64 MiB were measured to suffice.
 const STACK_BYTES: usize = 256 << 20;
 
 const NAME: &str = "chat_template";
+
+/// Filters whose work is not charged: the square of a value's depth, and sums of lists beside those of [`sums`].
+const UNPAID_FILTERS: [&str; 3] = ["pprint", "chain", "sum"];
+/// Largest width or precision that `format` may ask for: what it pads is not charged before it is there.
+const FORMAT_DIGITS: usize = 3;
 
 /// A compiled chat template.
 pub(crate) struct Template {
@@ -78,14 +84,19 @@ impl Template {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(|error| refused(&error, 0))?);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.remove_filter("pprint"); // its work is the square of a value's depth, and is not charged
+        environment.set_unknown_method_callback(python_method);
+        for filter in UNPAID_FILTERS {
+            environment.remove_filter(filter);
+        }
+        environment.add_filter(sums::FILTER, sums::guard);
         environment.add_filter("tojson", python_json::to_json);
         environment.add_function("raise_exception", raise_exception);
         environment.add_filter(generation::FILTER, |content: Value| content);
         let filtered = generation::as_filter(source);
         let marks_replies = filtered.is_some();
-        let source = filtered.unwrap_or_else(|| source.to_string());
+        let source = sums::guarded(filtered.as_deref().unwrap_or(source)).ok_or_else(|| {
+            TextError::Template { line: 0, reason: "more sums than are looked after".to_string() }
+        })?;
         environment.add_template_owned(NAME, source).map_err(|error| refused(&error, 0))?;
         let (bos_token, eos_token) = (bos_token.to_string(), eos_token.to_string());
         Ok(Template { environment, marks_replies, bos_token, eos_token })
@@ -158,6 +169,26 @@ impl Template {
 
 fn as_value(message: &Message) -> Value {
     context! { role => message.role.as_str(), content => message.content.as_str() }
+}
+
+/// Methods of Python's strings and dictionaries.
+fn python_method(
+    state: &mut State,
+    value: &Value,
+    method: &str,
+    arguments: &[Value],
+) -> Result<Value, Error> {
+    if method == "format" && value.as_str().is_some_and(pads_much) {
+        return Err(ErrorKind::OutOfFuel.into());
+    }
+    minijinja_contrib::pycompat::unknown_method_callback(state, value, method, arguments)
+}
+
+/// Whether a format has a number of more than [`FORMAT_DIGITS`] digits, or takes one from an argument.
+fn pads_much(format: &str) -> bool {
+    let long = format.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > FORMAT_DIGITS);
+    let nested = format.split('{').any(|field| field.contains(':') && !field.contains('}'));
+    long || nested
 }
 
 /// The words of a template that refuses its conversation.

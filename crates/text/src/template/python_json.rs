@@ -3,29 +3,54 @@
 use std::io::{self, Write};
 
 use minijinja::value::{Kwargs, Value};
-use minijinja::{Error, ErrorKind};
+use minijinja::{Error, ErrorKind, State};
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
 /// The filter: `indent` gives a layout of lines, `ensure_ascii` escapes all else, `sort_keys` is what maps do anyway.
-pub(super) fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
+///
+/// What it writes is paid for as it is written: a deep value takes the square of its depth with `indent`.
+pub(super) fn to_json(state: &State, value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
     let ensure_ascii: Option<bool> = options.get("ensure_ascii")?;
     let _sorted: Option<bool> = options.get("sort_keys")?;
     options.assert_all_used()?;
-    let mut json = Vec::new();
-    match indent {
+    let mut json = Paid { state, bytes: Vec::new(), paid: 0 };
+    let written = match indent {
         Some(indent) => {
             let spaces = " ".repeat(indent.min(16));
             let pretty = PrettyFormatter::with_indent(spaces.as_bytes());
             value.serialize(&mut Serializer::with_formatter(&mut json, pretty))
         }
         None => value.serialize(&mut Serializer::with_formatter(&mut json, OneLine)),
-    }
-    .map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
-    let json = String::from_utf8(json)
+    };
+    state.consume_fuel(0)?; // an error of its own where the fuel is used up
+    written.map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
+    let json = String::from_utf8(json.bytes)
         .map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
     Ok(if ensure_ascii == Some(true) { escape(&json) } else { json })
+}
+
+/// Bytes that the budget of a template pays for, 64 a unit.
+struct Paid<'a, 'env, 'state> {
+    state: &'a State<'env, 'state>,
+    bytes: Vec<u8>,
+    /// Bytes that are paid for.
+    paid: usize,
+}
+
+impl Write for Paid<'_, '_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        let units = (self.bytes.len() - self.paid) / 64;
+        self.paid += units * 64;
+        self.state.consume_fuel(units as u64).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// One line, a space after each comma and colon.

@@ -99,6 +99,70 @@ fn templates_without_end() {
     check_refused(&"x".repeat(LIMIT_BYTES + 1), size, "65537");
 }
 
+/// Each is stopped, soon, and without much memory: a test that took gigabytes or minutes would not pass unnoticed.
+#[test]
+fn work_inside_a_filter_or_method_is_charged() {
+    let long = "x".repeat(400_000); // a third of the most fuel that there is
+    let ends = |source: &str| {
+        let begun = std::time::Instant::now();
+        let ended = render(source, &[("user", &long)], false);
+        let stopped = matches!(ended, Err(TextError::TemplateFuel { .. } | TextError::Template { .. }));
+        assert!(stopped || ended.is_ok_and(|text| text.len() < 10_000), "{source}");
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{source}");
+    };
+    let grow = |start: &str, step: &str| {
+        ends(&format!(
+            "{{% set ns = namespace(s={start}) %}}{{% for i in range(90000) %}}{{% set ns.s = {step} %}}{{% endfor %}}"
+        ));
+    };
+    grow("'\"'", "ns.s | tojson");
+    grow("'é'", "ns.s | tojson(ensure_ascii=true)");
+    grow("'x'", "ns.s.replace('x', 'xx')");
+    grow("'x'", "ns.s | replace('x', 'xx')");
+    grow("'x'", "ns.s.join([ns.s, ns.s, ns.s])");
+    grow("'x'", "[ns.s, ns.s] | join(ns.s)");
+    grow("'x'", "ns.s | urlencode ~ '%'");
+    grow("'<'", "ns.s | escape | string");
+    grow("'x\n'", "ns.s | indent(1000) ~ '\n'");
+    grow("'x'", "'%s%s' | format(ns.s, ns.s)");
+    grow("'x'", "'{0}{0}'.format(ns.s)");
+    grow("[1]", "ns.s + ns.s");
+    grow("[1]", "[1] + ns.s");
+    grow("[1]", "[ns.s[0] + ns.s[0]]");
+    grow("[[1]]", "[ns.s[0] + ns.s[0]]");
+    grow("[1]", "ns.s * 2");
+    grow("[]", "ns.s + [0] * 1000000000000000");
+    ends(&format!("{{{{ {} }}}}", "[] + [0] * 1000000000000000".to_owned() + &" + []".repeat(40)));
+    grow("[1]", "[ns.s, ns.s] | tojson | list");
+    grow("'x'", "strftime_now(ns.s ~ ns.s)");
+    grow("'%Y'", "strftime_now(ns.s ~ ns.s) ~ '%Y%Y'");
+    ends("{{ 'x' | indent(99999999999) }}");
+    ends("{{ ('x\n' * 1000000) | indent(1000000) }}");
+    ends("{{ messages[0].content.replace('', messages[0].content) }}");
+    ends("{{ messages[0].content | replace('', messages[0].content) }}");
+    ends("{{ messages[0].content.join(messages[0].content) }}");
+    ends("{{ messages[0].content | list | join(messages[0].content) }}");
+    ends("{{ range(10000000000) | list }}");
+    ends("{{ range(99999) | batch(99999999999, 'x') | list }}");
+    ends("{{ [1] | slice(99999999999) | list }}");
+    ends("{{ 10 ** 100000000 }}");
+    ends("{{ '%0999999999d' | format(1) }}");
+    ends("{{ '{:>999999999}'.format('x') }}");
+    ends("{{ messages[0].content | sort | unique | list | length }}");
+    ends("{{ messages[0].content.split('x') | length }}");
+    ends("{% for i in range(100000) %}{{ messages[0].content.find('xy') }}{% endfor %}");
+    ends("{% for i in range(100000) %}{{ messages[0].content.count('xxy') }}{% endfor %}");
+    ends("{% for i in range(100000) %}{{ messages[0].content | length }}{% endfor %}");
+    ends("{% for i in range(100000) %}{{ 'y' in messages[0].content }}{% endfor %}");
+    ends("{% for i in range(100000) %}{{ messages[0].content.strip('x') }}{% endfor %}");
+    ends("{% for i in range(100000) %}{% if messages[0].content | upper == 1 %}{% endif %}{% endfor %}");
+    ends("{% for i in range(100000) %}{% if messages[0].content | tojson == 1 %}{% endif %}{% endfor %}");
+    let deep = "{% set ns = namespace(x=1) %}{% for i in range(20000) %}{% set ns.x = [ns.x] %}{% endfor %}";
+    ends(&format!("{deep}{{{{ ns.x | tojson(indent=16) }}}}"));
+    ends(&format!("{deep}{{% for i in range(1000) %}}{{{{ ns.x }}}}{{% endfor %}}"));
+    ends(&format!("{deep}{{% for i in range(1000) %}}{{{{ ns.x == [ns.x] }}}}{{% endfor %}}"));
+}
+
 /// Text of the largest template: `before`, as many `unit`s as fit, `after`.
 fn nested(before: &str, unit: &str, after: &str) -> String {
     let count = (LIMIT_BYTES - before.len() - after.len()) / unit.len();
@@ -116,6 +180,9 @@ fn the_deepest_nesting_does_not_overflow() {
     assert!(matches!(write(&nested("{{ 1", ".a", " }}")), Err(TextError::Template { .. })));
     let broken = |error: &TextError| matches!(error, TextError::Template { .. });
     check_refused(&nested("{{ ", "(", ""), broken, "recursion");
+    check_refused(&nested("{{ ", "-(a*", ""), broken, "recursion");
+    check_refused(&nested("{{ ", "a is b(", ""), broken, "recursion");
+    check_refused(&nested("{{ n", "+n", " }}"), broken, "sums");
     check_refused("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", broken, "recursion");
 }
 
@@ -125,7 +192,7 @@ fn the_deepest_value_does_not_overflow() {
     let long = "x".repeat(2_000_000);
     for used in ["{{ ns.x == [[ns.x]] }}", "{{ ns.x }}", "{{ ns.x | tojson }}", "{{ {ns.x: 1} }}"] {
         let grow =
-            "{% set ns = namespace(x=1) %}{% for i in range(40000) %}{% set ns.x = [ns.x] %}{% endfor %}";
+            "{% set ns = namespace(x=1) %}{% for i in range(20000) %}{% set ns.x = [ns.x] %}{% endfor %}";
         assert!(render(&format!("{grow}{used}"), &[("user", &long)], false).is_ok(), "{used}");
     }
     let endless = "{% set ns = namespace(x=1) %}{% for i in range(99999) %}{% for j in range(99999) %}\
