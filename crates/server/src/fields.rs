@@ -278,6 +278,6 @@ mod tests {
                 Some("prompt[1]")
             )
         };
-        [json!(10), json!(-1), json!(1.5), json!("1"), json!(4294967296u64), json!(null)].map(check);
+        let _ = [json!(10), json!(-1), json!(1.5), json!("1"), json!(4294967296u64), json!(null)].map(check);
     }
 }

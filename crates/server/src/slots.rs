@@ -176,7 +176,9 @@ mod tests {
         assert_eq!(take(&mut slots, &named("a")), Some(1));
         assert_eq!(take(&mut slots, &named("a")), None);
         assert_eq!(take(&mut slots, &anywhere), None);
-        [0, 2, 1].map(|index| slots.give_back(index, held(&[1])));
+        for index in [0, 2, 1] {
+            slots.give_back(index, held(&[1]));
+        }
         assert_eq!(take(&mut slots, &anywhere), Some(0)); // taken before 2 and 1
         assert_eq!(take(&mut slots, &named("a")), Some(1));
         slots.give_back(1, held(&[1]));

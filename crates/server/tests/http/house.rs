@@ -109,6 +109,7 @@ pub fn text() -> Text {
     for (hidden, byte) in (0..=u8::MAX).filter(|byte| !visible(byte)).enumerate() {
         tokens[usize::from(byte)] = char::from_u32(0x100 + hidden as u32).unwrap().to_string();
     }
+    tokens.push("zq".to_owned());
     let mut kinds = vec![TokenKind::Normal; tokens.len()];
     for mark in ["<|im_start|>", "<|im_end|>"] {
         tokens.push(mark.to_owned());
@@ -117,8 +118,9 @@ pub fn text() -> Text {
     let vocabulary = Vocabulary {
         model: "gpt2".into(),
         pre: Some("smollm".into()),
-        bos: Some(256),
-        eos: Some(257),
+        merges: vec!["z q".to_owned()],
+        bos: Some(257),
+        eos: Some(258),
         tokens,
         kinds,
         chat_template: Some(TEMPLATE.into()),

@@ -3,4 +3,8 @@
 
 mod client;
 mod house;
+mod laws;
+mod lessons;
+mod limits;
+mod refusals;
 mod shapes;
