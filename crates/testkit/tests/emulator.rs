@@ -145,7 +145,7 @@ fn check_logits(source: &Source, setup: Setup, count: usize, cuts: &[&[usize]], 
     let mut engine = engine((source.open)(), setup, count);
     let adapter = adapter(&model, 12);
     let id = engine.load_adapter(Arc::new(adapter.clone())).unwrap();
-    for from in [None, names_from] {
+    for from in [None].into_iter().chain(names_from.map(Some)) {
         let place = format!("{} {setup:?}, adapter from {from:?}", source.name);
         let emulated = emulator.logits(&mut emulator.sequence(), &tokens, from.map(|from| (&adapter, from)));
         for cut in cuts {
@@ -334,12 +334,14 @@ fn real(name: &str) -> Source {
 
 #[test]
 #[ignore = "needs the real models: scripts/test --models"]
-fn logits_of_a_real_model() {
+fn logits_of_real_models() {
     check_logits(&real("smollm2"), PLAIN[1], 6, &[&[2]], None);
+    check_logits(&real("smollm2"), ROUNDED, 6, &[&[2]], None);
+    check_logits(&real("gemma3"), ROUNDED, 3, &[&[1]], None);
 }
 
 #[test]
 #[ignore = "needs the real models: scripts/test --models"]
-fn logits_of_a_real_model_under_q8() {
-    check_logits(&real("smollm2"), ROUNDED, 6, &[&[2]], None);
+fn learning_on_a_real_model() {
+    check_learning(&real("smollm2"), ROUNDED, [[1, 3], [4, 7]]);
 }
