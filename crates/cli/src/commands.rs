@@ -14,6 +14,7 @@ mod logits;
 mod plan;
 mod prompt;
 mod run;
+mod serve;
 mod tokens;
 mod train;
 
@@ -24,6 +25,8 @@ pub enum Command {
     Run(run::RunCommand),
     /// Talk with a model, and teach it.
     Chat(Box<chat::ChatCommand>),
+    /// Serve a model over HTTP, and teach it there.
+    Serve(Box<serve::ServeCommand>),
     /// Show what a file holds: metadata, tensors, and where adapters may sit.
     Inspect(inspect::InspectCommand),
     /// Teach a model a made-up fact, and ask for it in other words.
@@ -50,6 +53,7 @@ impl Command {
         match self {
             Command::Run(command) => command.run(),
             Command::Chat(command) => command.run(),
+            Command::Serve(command) => command.run(),
             Command::Inspect(command) => command.run(),
             Command::Demo(command) => command.run(),
             Command::Plan(command) => command.run(),
