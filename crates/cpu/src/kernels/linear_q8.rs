@@ -169,7 +169,8 @@ impl<I: Isa> grids::Visit for TurnAs<'_, '_, I> {
         let range = strips.start / G::STRIPS * G::BYTES..strips.end / G::STRIPS * G::BYTES;
         let stride = weight.row_bytes();
         assert!(range.end <= stride && strips.len() <= CHUNK);
-        for (group, tile) in tile.chunks_exact_mut(CHUNK * VECTORS_MAX).enumerate() {
+        // Scratch is as large as the largest kernel of the program wants it: not all of it is tile.
+        for (group, tile) in tile.chunks_exact_mut(CHUNK * VECTORS_MAX).take(GROUPS).enumerate() {
             let next = part(next, group..group + 1, GROUPS);
             let first = first + group * LANES;
             if first + LANES <= weight.rows() {
