@@ -360,8 +360,8 @@ impl Backend for Cpu {
         if from != 0 && stands != Some(from) {
             return Err(BackendError::Part { expected: stands, found: from });
         }
-        let again = held.is_sure(bindings, extents);
-        if !again {
+        let sure = held.is_sure(bindings, extents);
+        if !sure {
             held.graph.check_bindings(bindings, extents, |bound| self.type_of(bound))?;
         }
         held.check_cells(bindings)?;
@@ -376,8 +376,9 @@ impl Backend for Cpu {
         if self.poison && from == 0 {
             held.buffer.poison();
         }
-        find_places(weights, stores, bindings, places)?;
-        let (graph, prepared) = program.prepare(again, bindings, extents, places, held.buffer.place());
+        let place = held.buffer.place();
+        let (graph, prepared) = program
+            .prepare(sure, bindings, extents, place, || find_places(weights, stores, bindings, places))?;
         let Prepared { schedule, kinds, .. } = prepared;
         if let Some(times) = times
             && kinds.len() != schedule.units().len()
@@ -479,12 +480,12 @@ impl Store {
 }
 
 /// Places of the bindings of a run.
-fn find_places(
+fn find_places<'p>(
     weights: &[HeldWeight],
     stores: &mut [Option<Store>],
     bindings: &[Bound<'_>],
-    places: &mut Vec<Place>,
-) -> Result<(), BackendError> {
+    places: &'p mut Vec<Place>,
+) -> Result<&'p [Place], BackendError> {
     places.clear();
     for bound in bindings {
         places.push(match bound {
@@ -503,7 +504,7 @@ fn find_places(
             data => data_place(data).ok_or(missing("data", 0))?,
         });
     }
-    Ok(())
+    Ok(places)
 }
 
 fn missing(what: &'static str, index: u32) -> BackendError {

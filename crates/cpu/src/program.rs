@@ -103,28 +103,31 @@ impl Program {
         Ok(())
     }
 
-    /// The graph, and the schedule for this run. With `again` weights and stores are those of the run before; `places` are
-    /// those of all bindings.
-    pub(crate) fn prepare(
+    /// The graph, and the schedule for this run: the last one's, where [`Program::is_sure`] said so and the arena is still
+    /// the same, or a new one over the `places` of all bindings.
+    pub(crate) fn prepare<'p>(
         &mut self,
-        again: bool,
+        sure: bool,
         bindings: &[Bound<'_>],
         extents: &Extents,
-        places: &[Place],
         arena: Place,
-    ) -> (&Graph, &mut Prepared) {
+        places: impl FnOnce() -> Result<&'p [Place], BackendError>,
+    ) -> Result<(&Graph, &mut Prepared), BackendError> {
         let Program { graph, plan, prepared, .. } = self;
-        let mut known = prepared.take().filter(|prepared| again && prepared.arena == arena);
+        let mut known = prepared.take().filter(|prepared| sure && prepared.arena == arena);
         if let Some(known) = &mut known {
-            known.schedule.set(extents, places);
+            known.schedule.set(extents, bindings);
         }
-        let known = known.unwrap_or_else(|| Prepared {
-            handles: bindings.iter().map(Handle::of).collect(),
-            arena,
-            schedule: Schedule::new(graph, plan, extents, places, arena),
-            kinds: Vec::new(),
-        });
-        (graph, prepared.insert(known))
+        let known = match known {
+            Some(known) => known,
+            None => Prepared {
+                handles: bindings.iter().map(Handle::of).collect(),
+                arena,
+                schedule: Schedule::new(graph, plan, extents, places()?, arena),
+                kinds: Vec::new(),
+            },
+        };
+        Ok((graph, prepared.insert(known)))
     }
 }
 

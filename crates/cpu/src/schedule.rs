@@ -4,13 +4,13 @@
 use std::ops::Range;
 
 use apprentice_graph::{
-    AnyOp, BindingKind, Element, Extent, Extents, Graph, Origin, Plan, Storage, Type, ValueId,
+    AnyOp, BindingKind, Bound, Element, Extent, Extents, Graph, Origin, Plan, Storage, Type, ValueId,
 };
 
 use crate::isa::Level;
 use crate::kernels::prefetch::prefetch;
 use crate::lower::{Size, Work};
-use crate::memory::Place;
+use crate::memory::{Place, data_place};
 use crate::operand::{Operand, Operands};
 
 /// Steps of a program: nodes in their order, but for views, then effects.
@@ -94,9 +94,10 @@ impl Schedule {
     }
 
     /// Sets the counts and the caller's data of a run over the same weights, stores and arena.
-    pub(crate) fn set(&mut self, extents: &Extents, bindings: &[Place]) {
+    pub(crate) fn set(&mut self, extents: &Extents, bindings: &[Bound<'_>]) {
         for (operand, binding) in &self.data {
-            self.operands[*operand].place = bindings[*binding];
+            let place = data_place(&bindings[*binding]).expect("a binding of data is bound to data");
+            self.operands[*operand].place = place;
         }
         if self.extents == *extents {
             return;
@@ -162,6 +163,7 @@ impl Schedule {
         {
             // By then the weights of this step have gone through the caches.
             prefetch(&self.operands, next.operands.start, 0..next.operands.len());
+            prefetch(&self.steps, step + 2, 0..1);
         }
         let step = &self.steps[step];
         // SAFETY: the caller's promise.

@@ -173,11 +173,8 @@ impl Attention<'_> {
                     dots(isa, q, start..start + count, matrix, vectors(&seen), scores, BLOCK);
                 } else {
                     for (index, visible) in visible[..count].iter().enumerate() {
-                        for at in visible.clone() {
-                            let k = &k[at * key..][..self.keys.head_dim];
-                            scores[index * BLOCK + at] =
-                                dot16(isa, q.row(start + index, self.keys.head_dim), k);
-                        }
+                        let q = q.row(start + index, self.keys.head_dim);
+                        dots_of_one(isa, q, k, key, visible.clone(), &mut scores[index * BLOCK..][..BLOCK]);
                     }
                 }
                 for (index, visible) in visible[..count].iter().enumerate() {
@@ -253,6 +250,29 @@ impl Attention<'_> {
             let value = isa.div(isa.load_partial(out), sum);
             isa.store_partial(out, value);
         }
+    }
+}
+
+/// `scores[j] = dot16(q, k[j * stride..])` for `j` in `keys`: eight keys at a time, whose sums are added up together.
+#[inline(always)]
+fn dots_of_one<I: Isa>(isa: I, q: &[f32], k: &[f32], stride: usize, keys: Range<usize>, scores: &mut [f32]) {
+    const EIGHT: usize = 8;
+    let mut at = keys.start;
+    let (whole, rest) = q.as_chunks::<LANES>();
+    while rest.is_empty() && at + EIGHT <= keys.end {
+        let keys: [&[f32]; EIGHT] = std::array::from_fn(|index| &k[(at + index) * stride..][..q.len()]);
+        let mut sums = [isa.zero(); EIGHT];
+        for (part, q) in whole.iter().enumerate() {
+            let q = isa.load(q);
+            for (sum, key) in sums.iter_mut().zip(&keys) {
+                *sum = isa.fma(q, isa.load(&key.as_chunks::<LANES>().0[part]), *sum);
+            }
+        }
+        scores[at..at + EIGHT].copy_from_slice(&isa.sum_trees(sums));
+        at += EIGHT;
+    }
+    for at in at..keys.end {
+        scores[at] = dot16(isa, q, &k[at * stride..][..q.len()]);
     }
 }
 

@@ -20,6 +20,9 @@ const ROWS: usize = 48;
 /// Elements of `x` from which on it is read from far away, so that a unit should have more outputs.
 const FAR: usize = 1 << 18;
 
+/// Bytes of the weight that a unit has where there is one row.
+const UNIT_BYTES: usize = 32 << 10;
+
 /// `x [rows, width]`, `weight [outputs, width]` -> `y [rows, outputs]`.
 pub struct Linear<'a> {
     x: &'a [f32],
@@ -37,8 +40,13 @@ impl<'a> Linear<'a> {
         Self { x, weight, y, rows }
     }
 
-    /// Outputs of a unit: few for a small matrix, that there is a unit for everybody.
+    /// Outputs of a unit: few for a small matrix, that there is a unit for everybody. With one row all time goes into
+    /// reading the weight, and a unit is worth taking from so many bytes on.
     fn outputs_of_a_unit(&self) -> usize {
+        if self.rows == 1 {
+            let bytes = OUTPUTS * self.weight.row_bytes();
+            return (UNIT_BYTES / bytes.max(1)).max(1) * OUTPUTS;
+        }
         match (self.weight.rows() <= 2048, self.x.len() < FAR) {
             (true, true) => OUTPUTS,
             (true, false) => 2 * OUTPUTS,

@@ -147,31 +147,38 @@ impl Keys<'_> {
         let (dim, stride) = (self.dim(side), padded(self.dim(side)));
         into[..keys.start * stride].fill(0.0);
         into[keys.end * stride..BLOCK * stride].fill(0.0);
-        for key in keys {
-            let target = &mut into[key * stride..(key + 1) * stride];
-            target[dim..].fill(0.0);
-            let position = block * BLOCK + key;
-            if position >= sequence.position {
-                target[..dim].copy_from_slice(self.own(side, sequence.row_at(position), kv_head));
-                continue;
-            }
+        // Earlier positions lie in a page, the batch's own behind them.
+        let own = sequence.position.saturating_sub(block * BLOCK).clamp(keys.start, keys.end);
+        if keys.start < own {
             let page =
                 usize::try_from(self.pages[sequence.entry + block]).expect("a visible position has a page");
-            let vector = (page * BLOCK + key) * self.kv_heads + kv_head;
-            let start = vector * dim;
             let pages = match side {
                 Side::K => self.k_pages,
                 Side::V => self.v_pages,
             };
-            match pages {
-                Pages::F32(cells) => target[..dim].copy_from_slice(&cells[start..start + dim]),
-                Pages::F16(bytes) => decode(isa, &bytes[2 * start..2 * (start + dim)], &mut target[..dim]),
-                Pages::Q8_0(bytes) => {
-                    let count = vector_bytes(dim);
-                    let bytes = &bytes[vector * count..(vector + 1) * count];
-                    round_q8_0::decode(|step| isa.f16(step), bytes, &mut target[..dim]);
+            let vector = |key: usize| (page * BLOCK + key) * self.kv_heads + kv_head;
+            for key in keys.start..own {
+                let target = &mut into[key * stride..(key + 1) * stride];
+                target[dim..].fill(0.0);
+                let (target, vector) = (&mut target[..dim], vector(key));
+                match pages {
+                    Pages::F32(cells) => target.copy_from_slice(&cells[vector * dim..(vector + 1) * dim]),
+                    Pages::F16(bytes) => {
+                        decode(isa, &bytes[2 * vector * dim..2 * (vector + 1) * dim], target)
+                    }
+                    Pages::Q8_0(bytes) => {
+                        let count = vector_bytes(dim);
+                        let bytes = &bytes[vector * count..(vector + 1) * count];
+                        round_q8_0::decode(|step| isa.f16(step), bytes, target);
+                    }
                 }
             }
+        }
+        for key in own..keys.end {
+            let target = &mut into[key * stride..(key + 1) * stride];
+            target[dim..].fill(0.0);
+            let row = sequence.row_at(block * BLOCK + key);
+            target[..dim].copy_from_slice(self.own(side, row, kv_head));
         }
     }
 
