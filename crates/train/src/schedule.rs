@@ -74,18 +74,16 @@ mod tests {
     }
 
     #[test]
-    fn rates_have_their_bits() {
-        let schedule = Schedule { peak: 2e-4, warmup: 3, steps: 65 };
-        let found = [0, 2, 3, 33, 64].map(|step| schedule.rate(step).to_bits());
-        let expected = [
-            0x3f11_79ec_9cbd_821e,
-            0x3f2a_36e2_eb1c_432d,
-            0x3f2a_36e2_eb1c_432d,
-            0x3f1b_8ba7_7b5d_a18d,
-            0x3ec1_a05b_d7ad_1d00,
-        ];
-        println!("{found:x?}");
-        assert_eq!(found.len(), expected.len());
+    fn rates_fall_from_the_peak_and_stay_above_zero() {
+        for (warmup, steps) in [(0, 65), (3, 65), (4, 5), (65, 65), (1000, 100_000)] {
+            let schedule = Schedule { peak: 2e-4, warmup, steps };
+            let rates: Vec<f64> = (0..steps).map(|step| schedule.rate(step)).collect();
+            let (rising, falling) = rates.split_at(warmup as usize);
+            assert!(rising.windows(2).all(|pair| pair[0] < pair[1]), "{schedule:?}");
+            assert!(falling.windows(2).all(|pair| pair[0] > pair[1]), "{schedule:?}");
+            assert!(rates.iter().all(|rate| *rate > 0.0 && *rate <= 2e-4), "{schedule:?}");
+            assert_eq!(rates[(warmup as usize).min(rates.len() - 1)].to_bits(), 2e-4f64.to_bits());
+        }
     }
 
     #[test]
