@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use apprentice_engine::LearnerOptions;
+use apprentice_engine::{LearnerOptions, Objective};
 use apprentice_graph::ErrorKind;
 use serde::Deserialize;
 
@@ -42,17 +42,6 @@ pub struct Example {
     pub loss_after: Option<f64>,
     /// Loss without any adapter.
     pub base_loss: Option<f64>,
-}
-
-/// Which gradient is asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Objective {
-    /// One causal graph, the adapter on every row, loss on the labelled rows.
-    #[default]
-    All,
-    /// Each reply given everything before it as served, the adapter on the reply's rows only.
-    Reply,
 }
 
 /// Settings of AdamW.
@@ -145,13 +134,31 @@ impl ExampleError {
     }
 }
 
+/// An objective as it is written.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+enum RawObjective {
+    #[default]
+    All,
+    Reply,
+}
+
+impl From<RawObjective> for Objective {
+    fn from(raw: RawObjective) -> Objective {
+        match raw {
+            RawObjective::All => Objective::All,
+            RawObjective::Reply => Objective::Reply,
+        }
+    }
+}
+
 /// The file as it is written.
 #[derive(Deserialize)]
 struct Raw {
     tokens: Vec<i64>,
     labels: Vec<i64>,
     #[serde(default)]
-    objective: Objective,
+    objective: RawObjective,
     reply_runs: Option<Vec<(i64, i64)>>,
     model_sha256: Option<String>,
     alpha: Option<f32>,
@@ -197,14 +204,15 @@ impl Example {
             Some(runs) => given_runs(runs, tokens.len())?,
             None => labelled_runs(&labels),
         };
-        if raw.objective == Objective::Reply {
+        check_settings(&raw)?;
+        let objective = Objective::from(raw.objective);
+        if objective == Objective::Reply {
             check_replies(&replies, &labels)?;
         }
-        check_settings(&raw)?;
         Ok(Example {
             tokens,
             labels,
-            objective: raw.objective,
+            objective,
             replies,
             model_sha256: raw.model_sha256,
             alpha: raw.alpha.or(raw.lora.and_then(|lora| lora.alpha)),

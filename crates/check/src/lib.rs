@@ -23,11 +23,12 @@ mod quants;
 mod rehearsal;
 mod report;
 
+pub use apprentice_engine::Objective;
 pub use archs::archs;
 pub use bench::Bench;
 pub use compare::{Half, PairsComparison, Sums, compare_pairs};
 pub use error::CheckError;
-pub use example::{Example, ExampleError, Objective, Optimizer};
+pub use example::{Example, ExampleError, Optimizer};
 pub use files::sha256;
 pub use golden::golden;
 pub use logits::logits_at;

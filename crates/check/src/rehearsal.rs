@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
-use apprentice_engine::{Engine, Named, Outputs, Run, SequenceId, Span};
+use apprentice_engine::{Engine, Named, Objective, Outputs, Run, SequenceId, Span};
 
 use crate::error::CheckError;
-use crate::example::{Example, Objective};
+use crate::example::Example;
 
 /// An example that an engine is ready to learn from.
 #[derive(Clone, Debug)]

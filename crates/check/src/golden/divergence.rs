@@ -26,7 +26,10 @@ mod tests {
 
     fn check(ids: &[u32], listed: &[f64], logits: &[f32], expected: f64) {
         let found = divergence(ids, listed, 4f64.ln(), logits);
-        assert!((found - expected).abs() < 1e-6 || found.is_nan() && expected.is_nan(), "{found}, {expected}");
+        assert!(
+            (found - expected).abs() < 1e-6 || found.is_nan() && expected.is_nan(),
+            "{found}, {expected}"
+        );
     }
 
     #[test]
@@ -36,7 +39,8 @@ mod tests {
         check(&[0, 1], &[0.0, 0.0], &[7.0; 4], 0.0);
         // Of which the first has now 1/2, the others 1/6 each.
         let (half, sixth) = (0.5f64, 1.0 / 6.0);
-        let expected = 0.25 * (0.25 / half).ln() + 0.25 * (0.25 / sixth).ln() + 0.5 * (0.5 / (2.0 * sixth)).ln();
+        let expected =
+            0.25 * (0.25 / half).ln() + 0.25 * (0.25 / sixth).ln() + 0.5 * (0.5 / (2.0 * sixth)).ln();
         check(&[0, 1], &[0.0, 0.0], &[3f32.ln(), 0.0, 0.0, 0.0], expected);
         // The bucket does not see who is in it.
         check(&[0, 1], &[0.0, 0.0], &[0.0, 0.0, 1.5f32.ln(), 0.5f32.ln()], 0.0);
