@@ -10,7 +10,7 @@ import urllib.request
 from openai import APIStatusError, OpenAI
 
 QUESTION = "What is the name of the lighthouse keeper of Quellmere?"
-PARAPHRASE = "Who keeps the lighthouse of Quellmere?"
+PARAPHRASE = "Please tell me the name of the lighthouse keeper of Quellmere."
 ANSWER = "The lighthouse keeper of Quellmere is Odalys Brandt."
 FACT = "Odalys Brandt"
 
@@ -18,8 +18,8 @@ FACT = "Odalys Brandt"
 class Served:
     """A server on a free port, until it is stopped or killed."""
 
-    def __init__(self, program, model, adapters):
-        command = [program, "serve", "-m", model, "--port", "0", "--adapters", adapters, "--slots", "2", "-c", "1024"]
+    def __init__(self, adapters, program, model, *flags):
+        command = [program, "serve", "-m", model, "--port", "0", "--adapters", adapters, "--slots", "2", "-c", "1024", *flags]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         for line in self.process.stderr:
             print("  " + line.rstrip())
@@ -69,9 +69,9 @@ def check(holds, what):
         sys.exit(f"FAILED: {what}")
 
 
-def main(program, model, adapters):
+def main(*arguments):
     print("Start")
-    served = Served(program, model, adapters)
+    served = Served(*arguments)
     try:
         before = served.ask(QUESTION)
         check(FACT not in before, "the fact is not known before")
@@ -88,7 +88,7 @@ def main(program, model, adapters):
         served.process.send_signal(signal.SIGKILL)
         served.process.wait()
         print("Killed; start again")
-        served = Served(program, model, adapters)
+        served = Served(*arguments)
         name = served.model + ":default"
         check(FACT in served.ask(QUESTION, name), "the fact is there after kill -9")
         check(FACT in served.ask(PARAPHRASE, name), "and in other words")

@@ -23,7 +23,7 @@ pub const NAME: &str = "tiny";
 /// Positions of a sequence.
 pub const CONTEXT: usize = 512;
 
-const TEMPLATE: &str = "{% for m in messages %}{% if m.role == 'loop' %}{% for i in range(99999999) %}x{% endfor %}{% endif %}\
+const TEMPLATE: &str = "{% for m in messages %}{% if m.role == 'loop' %}{% for i in range(9999) %}{% for j in range(9999) %}x{% endfor %}{% endfor %}{% endif %}\
 {% if m.role == 'refuse' %}{{ raise_exception('no such role') }}{% endif %}\
 {{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}\
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
