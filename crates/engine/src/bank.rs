@@ -41,12 +41,16 @@ pub(crate) struct SiteStores {
     pub(crate) scales: Vec<f32>,
 }
 
-/// Smallest number of rank rows of a store; it grows by doubling.
+/// Smallest number of rank rows of a store; it grows fourfold, because every growth compiles the serving programs again.
 const RANK_ROWS_MIN: usize = 16;
 
 /// Rank rows of stores that have to hold so many.
 fn grown(ranks: usize) -> usize {
-    ranks.checked_next_power_of_two().unwrap_or(usize::MAX).max(RANK_ROWS_MIN)
+    let mut rows = RANK_ROWS_MIN;
+    while rows < ranks {
+        rows = rows.saturating_mul(4);
+    }
+    rows
 }
 
 /// Rank rows of every store once adapters of these ranks are loaded, one after another.

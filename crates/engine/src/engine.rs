@@ -144,8 +144,14 @@ impl Engine {
         Ok(id)
     }
     /// Forgets an adapter, once no reply in progress names it. Pages that its rows wrote stay with their sequences.
+    ///
+    /// # Errors
+    /// A handle that is not known; the newest generation of an adapter in training.
     pub fn unload_adapter(&mut self, id: AdapterId) -> Result<(), EngineError> {
         self.check_named(Named::From(0, id))?;
+        if let Some((live, _)) = self.lives.entries.iter().find(|(_, live)| live.adapter == id) {
+            return Err(EngineError::Busy { adapter: live.0 });
+        }
         self.retire(id);
         Ok(())
     }

@@ -18,8 +18,8 @@ pub enum EngineError {
     /// An adapter in training that is not known.
     #[error("adapter in training {0}: not known")]
     Live(u32),
-    /// An adapter in training that has a lesson.
-    #[error("adapter in training {adapter}: a lesson waits or runs")]
+    /// An adapter in training that cannot be touched now.
+    #[error("adapter in training {adapter}: in use")]
     Busy {
         /// Its handle.
         adapter: u32,

@@ -11,6 +11,9 @@
 use crate::options::PAGE_POSITIONS;
 use crate::pages::Pages;
 
+#[cfg(test)]
+mod tests;
+
 /// What a row's keys and values depend on besides the rows before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Row {

@@ -48,7 +48,8 @@ pub(crate) fn serving_request(
         rows,
         head_rows,
         sequences: rows,
-        page_entries: options.pages(),
+        // Jobs share pages, so their tables may name more than there are.
+        page_entries: options.pages().max(HEAD_ROWS.saturating_mul(options.context.div_ceil(PAGE_POSITIONS))),
         cells: cells(model, options),
         cache: options.cache,
         sites,

@@ -20,8 +20,8 @@ const PACES: (f64, f64) = (1e7, 1e13);
 /// Time since a lesson began to learn.
 pub(crate) struct Share {
     last: Option<Duration>,
-    /// Whether the last step learnt, and the FLOPs of its slice if it took them all.
-    learnt: Option<Option<u64>>,
+    /// If the last step learnt: the FLOPs of its slice, and whether it took them all.
+    learnt: Option<(u64, bool)>,
     learning: f64,
     all: f64,
     /// FLOPs a second.
@@ -42,14 +42,17 @@ impl Share {
 
     /// A step begins at `now`.
     pub(crate) fn account(&mut self, now: Duration) {
-        let passed = now.saturating_sub(self.last.unwrap_or(now)).max(LEAST).as_secs_f64();
+        let moved = now.saturating_sub(self.last.unwrap_or(now));
+        let passed = moved.max(LEAST).as_secs_f64();
         self.last = Some(now);
         self.all += passed;
-        if let Some(slice) = self.learnt.take() {
+        if let Some((flops, full)) = self.learnt.take() {
             self.learning += passed;
-            if let Some(flops) = slice {
+            let pace = flops as f64 / passed;
+            // A slice that was not spent says only when it took too long.
+            if !moved.is_zero() && (full || pace < self.pace) {
                 // Steps differ in their FLOPs a second: half of what is known stays.
-                self.pace = (0.5 * (self.pace + flops as f64 / passed)).clamp(PACES.0, PACES.1);
+                self.pace = (0.5 * (self.pace + pace)).clamp(PACES.0, PACES.1);
             }
         }
     }
@@ -61,7 +64,7 @@ impl Share {
 
     /// The step that has begun learns: a slice of so many FLOPs, and whether it took them all.
     pub(crate) fn learnt(&mut self, flops: u64, full: bool) {
-        self.learnt = Some(full.then_some(flops));
+        self.learnt = Some((flops, full));
     }
 
     /// Whether learning has had less than its part.
