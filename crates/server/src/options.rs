@@ -20,7 +20,7 @@ pub const BIASES_MAX: usize = 1024;
 /// Optimiser steps of one lesson.
 pub const STEPS_MAX: i64 = 100;
 /// Optimiser steps of a lesson that names no number.
-pub const STEPS: usize = 5;
+pub const STEPS: usize = apprentice_engine::TEACHING_STEPS;
 /// Templates that are rendered at the same time, each on a thread.
 pub const RENDERINGS_MAX: usize = 4;
 /// Connections that are open at the same time.
