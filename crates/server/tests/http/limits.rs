@@ -9,9 +9,9 @@ use serde_json::json;
 use crate::client::send;
 use crate::house::House;
 
-/// A request that would go on to the end of its context.
+/// A request whose replies would go on to the end of their contexts.
 fn endless() -> serde_json::Value {
-    json!({"prompt": "x", "stream": true, "logit_bias": {"257": -100, "258": -100}})
+    json!({"prompt": "x", "stream": true, "n": 16, "logit_bias": {"257": -100, "258": -100}})
 }
 
 #[test]
@@ -25,7 +25,9 @@ fn a_client_that_goes_away_frees_its_slot() {
         house.wait("requests_running", |running| running == 0.0);
         house.wait("pages_used", |used| used == 0.0);
     }
-    let whole = house.begin("POST", "/v1/completions", json!({"prompt": "x"}).to_string().as_bytes());
+    let mut body = endless();
+    body["stream"] = false.into();
+    let whole = house.begin("POST", "/v1/completions", body.to_string().as_bytes());
     house.wait("requests_running", |running| running == 1.0);
     drop(whole); // before a single byte
     house.wait("requests_running", |running| running == 0.0);
