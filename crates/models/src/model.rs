@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use apprentice_gguf::Gguf;
-use apprentice_graph::{Element, Format, Graph, Type, Weight, real};
+use apprentice_graph::{Element, Format, Graph, LAYER_GROUPS_MAX, Type, Weight, real};
 
 use crate::error::ModelError;
 use crate::family::Family;
@@ -70,7 +70,7 @@ impl Model {
         })?;
         let hyper = (family.hyper)(&gguf)?;
         let types = accept_tensors(family, &hyper, &gguf)?;
-        let (groups, group_of) = layer_groups(&hyper);
+        let (groups, group_of) = layer_groups(&hyper, family.architecture)?;
         let sites = sites(family, &hyper);
         let mut model = Model { family, hyper, gguf, types, sites, groups, group_of };
         for rope in &model.hyper.ropes {
@@ -203,7 +203,10 @@ fn element(row: &TensorRow, format: Format) -> Element {
     }
 }
 
-fn layer_groups(hyper: &Hyper) -> (Vec<LayerGroup>, Vec<usize>) {
+fn layer_groups(
+    hyper: &Hyper,
+    architecture: &'static str,
+) -> Result<(Vec<LayerGroup>, Vec<usize>), ModelError> {
     let mut groups: Vec<LayerGroup> = Vec::new();
     let group_of = hyper.attention.iter().enumerate().map(|(layer, attention)| {
         let known = groups.iter().position(|group| group.window == attention.window);
@@ -222,7 +225,11 @@ fn layer_groups(hyper: &Hyper) -> (Vec<LayerGroup>, Vec<usize>) {
         group
     });
     let group_of = group_of.collect();
-    (groups, group_of)
+    if groups.len() > LAYER_GROUPS_MAX {
+        let variant = format!("{} kinds of windows, of which there may be {LAYER_GROUPS_MAX},", groups.len());
+        return Err(ModelError::Variant { architecture, variant });
+    }
+    Ok((groups, group_of))
 }
 
 fn sites(family: &Family, hyper: &Hyper) -> Vec<Site> {
@@ -248,4 +255,48 @@ fn sites(family: &Family, hyper: &Hyper) -> Vec<Site> {
     heads.extend(rows(false).filter(|row| row.role == Role::Head).filter_map(|row| site(row, 0)));
     sites.extend(heads);
     sites
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hyper::LayerAttention;
+
+    fn check(windows: &[Option<usize>], expected: Result<&[usize], &str>) {
+        let hyper = Hyper {
+            vocab: 8,
+            width: 8,
+            layers: windows.len(),
+            heads: 1,
+            kv_heads: 1,
+            head_dim: 8,
+            value_dim: 8,
+            hidden: 8,
+            context: 64,
+            norm_eps: 1e-6,
+            attention_scale: 1.0,
+            embedding_scale: 1.0,
+            rope_dims: 8,
+            ropes: Vec::new(),
+            attention: windows.iter().map(|window| LayerAttention { rope: 0, window: *window }).collect(),
+        };
+        let found =
+            layer_groups(&hyper, "tiny").map(|(_, group_of)| group_of).map_err(|error| error.to_string());
+        assert_eq!(found.as_deref().map_err(String::as_str), expected, "{windows:?}");
+    }
+
+    #[test]
+    fn layers_with_one_window_share_a_group() {
+        check(&[Some(4), None, Some(4)], Ok(&[0, 1, 0]));
+        let eight: Vec<_> = (1..=8).map(Some).collect();
+        check(&eight, Ok(&[0, 1, 2, 3, 4, 5, 6, 7]));
+    }
+
+    #[test]
+    fn more_groups_than_a_run_counts_are_refused() {
+        let nine: Vec<_> = (1..=9).map(Some).collect();
+        let message =
+            "architecture \"tiny\" with 9 kinds of windows, of which there may be 8, is not supported";
+        check(&nine, Err(message));
+    }
 }
