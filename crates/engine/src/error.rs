@@ -112,13 +112,25 @@ pub enum EngineError {
     },
     /// The model.
     #[error(transparent)]
-    Model(#[from] ModelError),
+    Model(Box<ModelError>),
     /// The backend.
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// A graph of the engine's own.
     #[error(transparent)]
-    Graph(#[from] GraphError),
+    Graph(Box<GraphError>),
+}
+
+impl From<GraphError> for EngineError {
+    fn from(error: GraphError) -> EngineError {
+        EngineError::Graph(Box::new(error))
+    }
+}
+
+impl From<ModelError> for EngineError {
+    fn from(error: ModelError) -> EngineError {
+        EngineError::Model(Box::new(error))
+    }
 }
 
 impl EngineError {
@@ -146,7 +158,7 @@ impl EngineError {
     pub(crate) fn shared(self) -> impl Fn() -> EngineError {
         let common = match self {
             EngineError::Backend(error) => error,
-            EngineError::Graph(error) => BackendError::Graph(error),
+            EngineError::Graph(error) => BackendError::Graph(*error),
             other => BackendError::Failed { what: format!("a batch ({other})") },
         };
         move || EngineError::Backend(common.clone())

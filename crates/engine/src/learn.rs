@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use apprentice_graph::{Arena, Bound, Extents, Graph, ProgramId, StoreId};
 use apprentice_models::{Adapter, Pair, Request, names};
 
-use crate::workload::StepShape;
 use crate::assemble::Arrays;
 use crate::bank::check_pairs;
 use crate::engine::{Engine, output_index};
@@ -21,6 +20,7 @@ use crate::request::{StepCounts, learning_request};
 use crate::update::{
     LIMIT, NEXT_SQUARES, SCALARS, SQUARES, Trained, gradient, gradient_graph, trained, update_graph,
 };
+use crate::workload::StepShape;
 
 pub use crate::learner::{Learner, LearnerOptions};
 pub use crate::spans::{MicroBatch, Span};

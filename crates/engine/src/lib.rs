@@ -35,7 +35,7 @@ mod update;
 mod workload;
 
 pub use account::{Account, Item, Kind, PlanAccount, PlannedValue, readable};
-pub use apprentice_graph::ErrorKind;
+pub use apprentice_graph::{ErrorKind, real};
 pub use apprentice_models::Numerics;
 pub use bank::AdapterId;
 pub use blocks::{BLOCK_ROWS, block_table};

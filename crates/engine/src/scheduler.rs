@@ -168,7 +168,8 @@ impl Engine {
         let mut events = Vec::new();
         self.jobs.share.account(now);
         let learns = self.jobs.learning.is_some();
-        if learns && self.jobs.share.is_due() || !self.serve(&mut events) && learns {
+        let due = learns && self.jobs.share.is_due();
+        if due || !self.serve(&mut events) && learns {
             let limit = self.jobs.share.slice(!self.jobs.running.is_empty());
             let full = self.learn_slice(limit, &mut events);
             self.jobs.share.learnt(limit, full);

@@ -80,7 +80,7 @@ impl GraphError {
             }
             GraphError::NoVjp { .. } | GraphError::NoBlocks { .. } | GraphError::Sum { .. } => {
                 ErrorKind::Unsupported
-            },
+            }
             GraphError::Unreached { .. } => ErrorKind::Missing,
         }
     }

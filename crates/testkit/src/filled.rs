@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use apprentice_graph::ops::RoundQ8_0;
 use apprentice_graph::{
-    AnyOp, Arena, Array, Backend, BackendError, BindingKind, Bound, Element, Extents, Format, Graph, Origin, Type,
-    ValueId, Weight, evaluate,
+    AnyOp, Arena, Array, Backend, BackendError, BindingKind, Bound, Element, Extents, Format, Graph, Origin,
+    Type, ValueId, Weight, evaluate,
 };
 use half::f16;
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use apprentice_cpu::{Cpu, CpuOptions};
 use apprentice_graph::{
-    AnyOp, Arena, Array, Backend, BackendError, Bound, Element, Extents, Format, Graph, Interpreter,
-    Need, ProgramId, Resident, StoreId, Support, Type, Weight, WeightId,
+    AnyOp, Arena, Array, Backend, BackendError, Bound, Element, Extents, Format, Graph, Interpreter, Need,
+    ProgramId, Resident, StoreId, Support, Type, Weight, WeightId,
 };
 use apprentice_testkit::filled::{Filled, same_bits};
 use apprentice_testkit::little_model::LittleModel;

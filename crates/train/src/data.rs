@@ -60,7 +60,7 @@ impl Dataset {
             samples.push(sample.map_err(|error| TrainError::Line {
                 path: path.to_owned(),
                 line: number,
-                error,
+                error: Box::new(error),
             })?);
         }
         if samples.is_empty() {

@@ -35,7 +35,7 @@ pub enum TrainError {
         /// Its line, from 1.
         line: usize,
         /// Why.
-        error: LineError,
+        error: Box<LineError>,
     },
     /// A file without a sample.
     #[error("{}: expected at least one line with a sample, found none", path.display())]
@@ -63,7 +63,13 @@ pub enum TrainError {
     },
     /// The engine.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Engine(Box<EngineError>),
+}
+
+impl From<EngineError> for TrainError {
+    fn from(error: EngineError) -> TrainError {
+        TrainError::Engine(Box::new(error))
+    }
 }
 
 /// Why a line cannot be trained.

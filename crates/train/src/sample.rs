@@ -168,6 +168,8 @@ fn check_spans(sample: &Sample, vocab: usize) -> Result<(), LineError> {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
 
     fn check(objective: Objective, replies: &[Range<usize>], labels: &[i32], spans: &[Range<usize>]) {
@@ -180,14 +182,15 @@ mod tests {
 
     #[test]
     fn a_row_predicts_the_next_token() {
-        check(Objective::All, &[3..5], &[-1, -1, 13, 14], std::slice::from_ref(&(0..4)));
-        check(Objective::Reply, &[3..5], &[-1, -1, 13, 14], std::slice::from_ref(&(2..4)));
+        let (reply, labels) = (3..5, [-1, -1, 13, 14]);
+        check(Objective::All, slice::from_ref(&reply), &labels, slice::from_ref(&(0..4)));
+        check(Objective::Reply, slice::from_ref(&reply), &labels, slice::from_ref(&(2..4)));
     }
 
     #[test]
     fn every_reply_is_a_span_of_its_own() {
         let labels = [11, -1, -1, 14, 15, -1, -1, -1, 19];
-        check(Objective::All, &[1..2, 4..6, 9..10], &labels, std::slice::from_ref(&(0..9)));
+        check(Objective::All, &[1..2, 4..6, 9..10], &labels, slice::from_ref(&(0..9)));
         check(Objective::Reply, &[1..2, 4..6, 9..10], &labels, &[0..1, 3..5, 8..9]);
     }
 }

@@ -42,7 +42,7 @@ fn lines_that_are_no_samples() {
     refused("{\"a\": NaN}", "expected JSON");
     refused("7", "line: expected an object, found 7");
     refused(b"\xff\xfe", "expected UTF-8 text, found another byte at 0");
-    refused(&[b"{\"prompt\": \"caf\xe9\"".as_slice(), b"}"].concat(), "another byte at 15");
+    refused([b"{\"prompt\": \"caf\xe9\"".as_slice(), b"}"].concat(), "another byte at 15");
     refused(r#"{"messages": []}"#, "expected at least one of the assistant, found none");
     refused(r#"{"messages": [{"role": "user", "content": "a"}]}"#, "at least one of the assistant");
     refused(

@@ -38,9 +38,10 @@ mod tests {
         check(&[0, 1], &[0.0, 0.0], &[0.0; 4], 0.0);
         check(&[0, 1], &[0.0, 0.0], &[7.0; 4], 0.0);
         // Of which the first has now 1/2, the others 1/6 each.
-        let (half, sixth) = (0.5f64, 1.0 / 6.0);
-        let expected =
-            0.25 * (0.25 / half).ln() + 0.25 * (0.25 / sixth).ln() + 0.5 * (0.5 / (2.0 * sixth)).ln();
+        let (half, sixth) = (0.5f64, 1.0_f64 / 6.0);
+        let expected = 0.25 * (0.25_f64 / half).ln()
+            + 0.25 * (0.25_f64 / sixth).ln()
+            + 0.5 * (0.5_f64 / (2.0 * sixth)).ln();
         check(&[0, 1], &[0.0, 0.0], &[3f32.ln(), 0.0, 0.0, 0.0], expected);
         // The bucket does not see who is in it.
         check(&[0, 1], &[0.0, 0.0], &[0.0, 0.0, 1.5f32.ln(), 0.5f32.ln()], 0.0);

@@ -236,8 +236,8 @@ impl Isa for Avx2 {
     unsafe fn columns_at(self, first: *const u8, stride: usize) -> [Self::W; 4] {
         // SAFETY: the instructions by the token; sixteen bytes of each row by the caller's promise.
         unsafe {
-            let mut columns = [[_mm256_setzero_si256(); 2]; 4];
-            for part in 0..2 {
+            let [mut a, mut b, mut c, mut d] = [[_mm256_setzero_si256(); 2]; 4];
+            for (part, (((a, b), c), d)) in a.iter_mut().zip(&mut b).zip(&mut c).zip(&mut d).enumerate() {
                 // Half `l` of vector `g` is row `4 l + g`: then a turn inside the halves is all.
                 let mut g = [_mm256_setzero_si256(); 4];
                 for (index, g) in g.iter_mut().enumerate() {
@@ -248,12 +248,12 @@ impl Isa for Avx2 {
                 let (ab, cd) = (_mm256_unpacklo_epi32(g[0], g[1]), _mm256_unpacklo_epi32(g[2], g[3]));
                 let (ab_high, cd_high) =
                     (_mm256_unpackhi_epi32(g[0], g[1]), _mm256_unpackhi_epi32(g[2], g[3]));
-                columns[0][part] = _mm256_unpacklo_epi64(ab, cd);
-                columns[1][part] = _mm256_unpackhi_epi64(ab, cd);
-                columns[2][part] = _mm256_unpacklo_epi64(ab_high, cd_high);
-                columns[3][part] = _mm256_unpackhi_epi64(ab_high, cd_high);
+                *a = _mm256_unpacklo_epi64(ab, cd);
+                *b = _mm256_unpackhi_epi64(ab, cd);
+                *c = _mm256_unpacklo_epi64(ab_high, cd_high);
+                *d = _mm256_unpackhi_epi64(ab_high, cd_high);
             }
-            columns
+            [a, b, c, d]
         }
     }
     #[inline(always)]

@@ -3,7 +3,7 @@
 //! Order (docs/numerics.md, q8): a strip of 32 columns is an integer product, exact, then `acc = fma(scale * d, I, acc)` and,
 //! with minima, `acc = fma(minimum * d, M, acc)`, both products of scales rounded by themselves; strips ascending.
 //!
-//! A lane is an output: sixteen rows of the weight are turned into strips ([`super::grids`]) once a unit, some columns at a
+//! A lane is an output: sixteen rows of the weight are turned into strips (`grids`) once a unit, some columns at a
 //! time, and every row of `x` goes over them. Integer factors come in after the conversion to float32: every product and
 //! sum of them is an integer below 2^24, exact in any order. Codes that are stored with an offset start from minus the
 //! offset times the sum of `q`. Between two chunks of columns the accumulators rest in `y`.
@@ -365,13 +365,12 @@ impl Chunk<'_, '_> {
             for (r, (sums, integers)) in sums.iter_mut().zip(&integers).enumerate() {
                 // SAFETY: `d` has an element for each strip of a row, as `new` saw.
                 let d = isa.splat(unsafe { *of.x.d.get_unchecked((row + r) * all + strip) });
-                for group in 0..GROUPS {
-                    let scale = isa.mul(tile(group, CODES), d);
-                    sums[group] = isa.fma(scale, integers[group], sums[group]);
+                for (group, (sum, integer)) in sums.iter_mut().zip(integers).enumerate() {
+                    *sum = isa.fma(isa.mul(tile(group, CODES), d), *integer, *sum);
                 }
                 if K::MINIMA {
                     let [low, high] = halves[r];
-                    for group in 0..GROUPS {
+                    for (group, sum) in sums.iter_mut().enumerate() {
                         let minima = if !K::FACTORS {
                             isa.splat((low + high) as f32)
                         } else if K::HALVES {
@@ -381,7 +380,7 @@ impl Chunk<'_, '_> {
                             isa.mul(tile(group, K::MINIMUM), isa.splat((low + high) as f32))
                         };
                         let minimum = isa.mul(tile(group, CODES + 1), d);
-                        sums[group] = isa.fma(minimum, minima, sums[group]);
+                        *sum = isa.fma(minimum, minima, *sum);
                     }
                 }
             }

@@ -67,7 +67,7 @@ impl Op<1, 3> for QuantiseQ8 {
                     d.row_mut(row)[block] = f64::from(largest / 127.0);
                     let inverse = 127.0 / largest;
                     for (q, x) in q.row_mut(row)[block * BLOCK..].iter_mut().zip(&x) {
-                        *q = f64::from((x * inverse).round_ties_even());
+                        *q = f64::from((x * inverse).round_ties_even() as i8);
                     }
                 }
             }

@@ -73,7 +73,7 @@ pub fn conversations(count: usize) -> String {
         let long = "because it is so, and ".repeat(index % 4 * 3);
         let again =
             r#", {"role": "user", "content": "And you?"}, {"role": "assistant", "content": "So am I."}"#;
-        let again = if index % 3 == 0 { again } else { "" };
+        let again = if index.is_multiple_of(3) { again } else { "" };
         format!(
             r#"{{"messages": [{{"role": "user", "content": "Question {index}?"}}, {{"role": "assistant", "content": "{long}answer {index}."}}{again}]}}"#
         )

@@ -106,7 +106,8 @@ impl Adapters {
             }
         };
         let Teaching { tokens, prompt, steps, learning_rate } = teaching;
-        let replies = vec![prompt..tokens.len()];
+        let reply = prompt..tokens.len();
+        let replies = Vec::from([reply]);
         let lesson = Lesson { adapter: live, tokens, replies, objective, steps, learning_rate };
         let learnt = stepper.learn(lesson)?;
         if learnt.is_some() {
