@@ -77,11 +77,14 @@ fn two_steps(engine: &mut Engine, name: &str, spans: &[Span<'_>], cuts: &[Range<
     all
 }
 
+/// All three spans in one cut.
+const WHOLE: Range<usize> = 0..3;
+
 fn check_cuts(name: &str, setup: Setup) {
     let lesson = Lesson::new();
     let mut engine = engine(tiny(name), setup);
     let spans = lesson.spans(&mut engine);
-    let whole = two_steps(&mut engine, name, &spans, &[0..3]);
+    let whole = two_steps(&mut engine, name, &spans, &[WHOLE]);
     for cuts in [vec![0..1, 1..2, 2..3], vec![0..2, 2..3], vec![0..1, 1..3]] {
         assert!(two_steps(&mut engine, name, &spans, &cuts) == whole, "{name} {cuts:?} {setup:?}");
     }
@@ -97,7 +100,7 @@ fn cuts_between_spans_change_no_byte() {
         check_cuts(name, usual());
     }
     check_cuts("qwen3", Setup { cache: Element::F32, threads: 3, ..usual() });
-    for setup in common::others() {
+    for setup in common::others(usual()) {
         check_cuts("llama", setup);
     }
 }
@@ -107,9 +110,9 @@ fn the_order_of_spans_is_an_order_of_additions() {
     let lesson = Lesson::new();
     let mut engine = engine(tiny("llama"), usual());
     let spans = lesson.spans(&mut engine);
-    let whole = two_steps(&mut engine, "llama", &spans, &[0..3]);
+    let whole = two_steps(&mut engine, "llama", &spans, &[WHOLE]);
     let turned: Vec<Span<'_>> = spans.iter().rev().copied().collect();
-    assert!(two_steps(&mut engine, "llama", &turned, &[0..3]) != whole, "the comparison sees roundings");
+    assert!(two_steps(&mut engine, "llama", &turned, &[WHOLE]) != whole, "the comparison sees roundings");
 }
 
 #[test]

@@ -10,22 +10,21 @@ use apprentice_engine::{Engine, Named, Outputs, Run};
 use apprentice_graph::Element;
 use apprentice_models::Model;
 use common::{
-    Setup, adapter, all_logits, bits, engine, learning_bits, next_tokens, others, spans, tiny, tokens, usual,
+    Setup, adapter, all_logits, bits, engine, learning_bits, next_tokens, others, rounded, spans, tiny,
+    tokens, usual,
 };
 
-/// Runs a check on every golden model.
-fn each_tiny(check: impl Fn(&dyn Fn() -> Model, &str)) {
+/// Runs a check on every golden model, and with rounded products on a model in each format.
+fn each_tiny(check: impl Fn(&dyn Fn() -> Model, &str, Setup)) {
     for name in common::INSTANCES {
-        check(&|| tiny(name), name);
+        check(&|| tiny(name), name, usual());
+    }
+    for format in common::ROUNDED {
+        check(&|| common::tiny_in(format), format.name(), rounded());
     }
 }
 
-fn same_bytes_on_every_setup(
-    model: &dyn Fn() -> Model,
-    name: &str,
-    places: [[usize; 2]; 2],
-    setups: &[Setup],
-) {
+fn same_bytes_on_every_setup(model: &dyn Fn() -> Model, name: &str, places: [[usize; 2]; 2], base: Setup) {
     let tokens = tokens(1, places[1][1]);
     let labels = next_tokens(&tokens);
     let everything = |setup: Setup| {
@@ -35,15 +34,21 @@ fn same_bytes_on_every_setup(
         let spans = spans(sequence, &tokens, &labels, places);
         (logits, learning_bits(&mut engine, &adapter, &spans))
     };
-    let expected = everything(usual());
-    for setup in setups {
-        assert!(everything(*setup) == expected, "{name}: {setup:?} gives other bytes than {:?}", usual());
+    let expected = everything(base);
+    for setup in others(base) {
+        assert!(everything(setup) == expected, "{name}: {setup:?} gives other bytes than {base:?}");
     }
 }
 
-fn same_bytes_for_every_cut(model: &dyn Fn() -> Model, name: &str, cache: Element, cuts: &[&[usize]]) {
-    let mut engine = engine(model(), Setup { cache, ..usual() });
-    let tokens = tokens(2, 200);
+fn same_bytes_for_every_cut(
+    model: &dyn Fn() -> Model,
+    name: &str,
+    setup: Setup,
+    count: usize,
+    cuts: &[&[usize]],
+) {
+    let mut engine = engine(model(), setup);
+    let tokens = tokens(2, count);
     let id = engine.load_adapter(Arc::new(adapter(engine.model(), name))).unwrap();
     // With no adapter, and with one that rows name from the middle of a block on.
     for named in [Named::Nothing, Named::From(70, id)] {
@@ -60,7 +65,7 @@ fn same_bytes_for_every_cut(model: &dyn Fn() -> Model, name: &str, cache: Elemen
             }
             assert!(
                 bits(&logits) == expected,
-                "{name}: cut at {cut:?} with {cache:?} pages gives other bytes, {named:?}"
+                "{name}: cut at {cut:?} with {setup:?} gives other bytes, {named:?}"
             );
             engine.close_sequence(sequence).unwrap();
         }
@@ -121,12 +126,12 @@ fn neighbours_change_nothing(engine: &mut Engine, name: &str) {
     }
 }
 
-fn learning_disturbs_nothing(model: &dyn Fn() -> Model, name: &str, places: [[usize; 2]; 2]) {
+fn learning_disturbs_nothing(model: &dyn Fn() -> Model, name: &str, places: [[usize; 2]; 2], setup: Setup) {
     let tokens = tokens(3, places[1][1]);
     let labels = next_tokens(&tokens);
     let more = common::tokens(4, 9);
     let serve = |learn: bool| {
-        let mut engine = engine(model(), usual());
+        let mut engine = engine(model(), setup);
         let adapter = adapter(engine.model(), name);
         let (sequence, _) = all_logits(&mut engine, &tokens, Named::Nothing);
         if learn {
@@ -142,7 +147,7 @@ fn learning_disturbs_nothing(model: &dyn Fn() -> Model, name: &str, places: [[us
 
 #[test]
 fn threads_levels_and_poison() {
-    each_tiny(|model, name| same_bytes_on_every_setup(model, name, common::SPANS, &others()));
+    each_tiny(|model, name, base| same_bytes_on_every_setup(model, name, common::SPANS, base));
 }
 
 #[test]
@@ -150,24 +155,46 @@ fn cuts_of_a_prompt() {
     let cuts: &[&[usize]] =
         &[&[1], &[63], &[64], &[65], &[7, 20], &[96, 97, 98, 160], &[16, 32, 48, 64, 80, 199]];
     for cache in [Element::F32, Element::F16] {
-        each_tiny(|model, name| same_bytes_for_every_cut(model, name, cache, cuts));
+        each_tiny(|model, name, base| {
+            same_bytes_for_every_cut(model, name, Setup { cache, ..base }, 200, cuts);
+        });
     }
 }
 
 #[test]
 fn one_token_at_a_time() {
     let every: Vec<usize> = (1..200).collect();
-    each_tiny(|model, name| same_bytes_for_every_cut(model, name, Element::F16, &[&every]));
+    each_tiny(|model, name, base| same_bytes_for_every_cut(model, name, base, 200, &[&every]));
 }
 
 #[test]
 fn neighbours_and_their_adapters() {
-    each_tiny(|model, name| neighbours_change_nothing(&mut engine(model(), usual()), name));
+    each_tiny(|model, name, base| neighbours_change_nothing(&mut engine(model(), base), name));
 }
 
 #[test]
 fn a_sequence_after_learning() {
-    each_tiny(|model, name| learning_disturbs_nothing(model, name, common::SPANS));
+    each_tiny(|model, name, base| learning_disturbs_nothing(model, name, common::SPANS, base));
+}
+
+#[test]
+fn a_row_alone_and_among_many() {
+    for format in common::ROUNDED {
+        let cuts: &[&[usize]] = &[&[1], &[2], &[255], &[256], &[1, 2]];
+        same_bytes_for_every_cut(&|| common::tiny_in(format), format.name(), rounded(), 258, cuts);
+    }
+}
+
+#[test]
+fn rounded_products_are_other_products() {
+    for format in common::ROUNDED {
+        let tokens = tokens(5, 40);
+        let logits =
+            |setup| all_logits(&mut engine(common::tiny_in(format), setup), &tokens, Named::Nothing).1;
+        let (smooth, rounded) = (logits(usual()), logits(rounded()));
+        let same = smooth.iter().zip(&rounded).filter(|(a, b)| a == b).count();
+        assert!(100 * same < smooth.len(), "{format}: {same} of {} logits are the same", smooth.len());
+    }
 }
 
 /// Two short spans across a border of blocks: one element at a time, a real model is slow.
@@ -176,24 +203,32 @@ const SPANS_REAL: [[usize; 2]; 2] = [[30, 36], [60, 70]];
 #[test]
 #[ignore = "needs the real models: scripts/test --models"]
 fn real_model_threads_and_levels() {
-    same_bytes_on_every_setup(&|| common::real("smollm2"), "smollm2", SPANS_REAL, &others());
+    for base in [usual(), rounded()] {
+        same_bytes_on_every_setup(&|| common::real("smollm2"), "smollm2", SPANS_REAL, base);
+    }
 }
 
 #[test]
 #[ignore = "needs the real models: scripts/test --models"]
 fn real_model_cuts() {
     let cuts: &[&[usize]] = &[&[1, 65], &[7, 20, 96]];
-    same_bytes_for_every_cut(&|| common::real("smollm2"), "smollm2", Element::F16, cuts);
+    for base in [usual(), rounded()] {
+        same_bytes_for_every_cut(&|| common::real("smollm2"), "smollm2", base, 200, cuts);
+    }
 }
 
 #[test]
 #[ignore = "needs the real models: scripts/test --models"]
 fn real_model_neighbours() {
-    neighbours_change_nothing(&mut engine(common::real("smollm2"), usual()), "smollm2");
+    for base in [usual(), rounded()] {
+        neighbours_change_nothing(&mut engine(common::real("smollm2"), base), "smollm2");
+    }
 }
 
 #[test]
 #[ignore = "needs the real models: scripts/test --models"]
 fn real_model_after_learning() {
-    learning_disturbs_nothing(&|| common::real("smollm2"), "smollm2", SPANS_REAL);
+    for base in [usual(), rounded()] {
+        learning_disturbs_nothing(&|| common::real("smollm2"), "smollm2", SPANS_REAL, base);
+    }
 }

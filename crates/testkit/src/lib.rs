@@ -11,6 +11,7 @@ pub mod draft;
 pub mod emulator;
 pub mod filled;
 pub mod little_model;
+pub mod model_batch;
 pub mod mutate;
 pub mod random;
 pub mod random_graph;

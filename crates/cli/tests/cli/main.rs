@@ -9,3 +9,4 @@ mod program;
 mod real;
 mod refusals;
 mod scratch;
+mod training;

@@ -10,7 +10,8 @@ use serde_json::Value;
 use crate::program::{call, call_with, golden};
 use crate::scratch::Scratch;
 
-fn model(name: &str) -> PathBuf {
+/// A real model.
+pub fn model(name: &str) -> PathBuf {
     let cache = std::env::var_os("APPRENTICE_CACHE").map(PathBuf::from);
     let cache =
         cache.or_else(|| Some(std::env::home_dir()?.join(".cache/apprentice"))).expect("a home folder");

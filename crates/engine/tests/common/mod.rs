@@ -5,11 +5,14 @@
 use std::path::{Path, PathBuf};
 
 use apprentice_cpu::{Cpu, CpuOptions, Level};
-use apprentice_engine::{Engine, Learner, LearnerOptions, Named, Numerics, Options, Outputs, Run, SequenceId, Span};
+use apprentice_engine::{
+    Engine, Learner, LearnerOptions, Named, Numerics, Options, Outputs, Run, SequenceId, Span,
+};
 use apprentice_gguf::Gguf;
-use apprentice_graph::{Backend, Element, Interpreter};
+use apprentice_graph::{Backend, Element, Format, Interpreter};
 use apprentice_models::adapter_file::{self, ReadOptions};
 use apprentice_models::{Adapter, Model};
+use apprentice_testkit::tiny::TinyOptions;
 
 /// The golden instances: five tiny models of four families.
 pub const INSTANCES: [&str; 5] = ["llama", "qwen2", "qwen3", "gemma3", "extra/llamabias"];
@@ -21,18 +24,25 @@ pub struct Setup {
     pub level: Level,
     pub poison: bool,
     pub cache: Element,
+    pub numerics: Numerics,
 }
 
-/// Two threads at the machine's best level, arenas poisoned, float16 pages.
+/// Two threads at the machine's best level, arenas poisoned, float16 pages, products that are not rounded.
 pub fn usual() -> Setup {
-    Setup { threads: 2, level: Level::detect().unwrap(), poison: true, cache: Element::F16 }
+    let level = Level::detect().unwrap();
+    Setup { threads: 2, level, poison: true, cache: Element::F16, numerics: Numerics::F32 }
 }
 
-/// The levels, thread counts and poisons that must not change a byte of what `usual` gives.
-pub fn others() -> Vec<Setup> {
-    let threads = [1, 3, 8].map(|threads| Setup { threads, ..usual() });
-    let levels = Level::all().into_iter().map(|level| Setup { level, ..usual() });
-    threads.into_iter().chain(levels).chain([Setup { poison: false, ..usual() }]).collect()
+/// The same with products that are rounded to eight bits.
+pub fn rounded() -> Setup {
+    Setup { numerics: Numerics::Q8, ..usual() }
+}
+
+/// The levels, thread counts and poisons that must not change a byte of what `base` gives.
+pub fn others(base: Setup) -> Vec<Setup> {
+    let threads = [1, 3, 8].map(|threads| Setup { threads, ..base });
+    let levels = Level::all().into_iter().map(|level| Setup { level, ..base });
+    threads.into_iter().chain(levels).chain([Setup { poison: false, ..base }]).collect()
 }
 
 /// A file of the golden instances.
@@ -43,6 +53,22 @@ pub fn golden(file: &str) -> PathBuf {
 /// A golden model.
 pub fn tiny(name: &str) -> Model {
     Model::open(Gguf::open(&golden(&format!("{name}.gguf"))).unwrap()).unwrap()
+}
+
+/// Formats of the models whose products round: blocks of 32 in a model 64 wide, blocks of 256 in one of 256.
+pub const ROUNDED: [Format; 4] = [Format::Q4_0, Format::Q8_0, Format::Q4K, Format::Q6K];
+
+/// A tiny model with weights in blocks of integers.
+pub fn tiny_in(format: Format) -> Model {
+    let options = match format.block_values() {
+        256 => TinyOptions::wide("llama", format, 31),
+        _ => TinyOptions::small("llama", format, 32),
+    };
+    let bytes = apprentice_testkit::tiny::bytes(&TinyOptions { vocab: 128, ..options }).unwrap();
+    let model = Model::open(Gguf::from_bytes(bytes).unwrap()).unwrap();
+    // Seven linears a layer, and the head.
+    assert_eq!(model.rounded_products(Numerics::Q8), 15, "{format}: products that round");
+    model
 }
 
 /// A real model of the cache folder that `scripts/models` fills.
@@ -86,16 +112,17 @@ fn noise(site: usize, stream: usize, index: usize) -> f32 {
 /// An engine on `cpu`.
 pub fn engine(model: Model, setup: Setup) -> Engine {
     let options = CpuOptions { threads: Some(setup.threads), level: Some(setup.level), poison: setup.poison };
-    on(model, Box::new(Cpu::new(options).unwrap()), setup.cache)
+    on(model, Box::new(Cpu::new(options).unwrap()), setup.cache, setup.numerics)
 }
 
 /// An engine on the interpreter.
 pub fn meaning(model: Model, cache: Element) -> Engine {
-    on(model, Box::new(Interpreter::new()), cache)
+    on(model, Box::new(Interpreter::new()), cache, Numerics::F32)
 }
 
-fn on(model: Model, backend: Box<dyn Backend>, cache: Element) -> Engine {
-    Engine::new(model, backend, Options { cache, context: 320, sequences: 6, segment: 128, numerics: Numerics::F32 }).unwrap()
+fn on(model: Model, backend: Box<dyn Backend>, cache: Element, numerics: Numerics) -> Engine {
+    Engine::new(model, backend, Options { cache, context: 320, sequences: 6, segment: 128, numerics })
+        .unwrap()
 }
 
 /// `count` tokens that depend on `seed` alone, below 128.
