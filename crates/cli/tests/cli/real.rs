@@ -111,7 +111,10 @@ fn the_interpreter_refuses_a_large_model() {
 #[test]
 #[ignore = "needs the real models: scripts/test --models"]
 fn a_reply_is_streamed_and_ends() {
-    let answer = call("run -m {} {} -n 32", &[&model("smollm2"), &"What is the capital of France?"]).done();
+    // Rounded activations turn the order of the first two tokens, whose likelihoods are close.
+    let answer =
+        call("run -m {} {} -n 32 --numerics f32", &[&model("smollm2"), &"What is the capital of France?"])
+            .done();
     assert_eq!(answer.out, "The capital of France is Paris.\n");
 }
 
