@@ -14,6 +14,7 @@ use apprentice_graph::ErrorKind;
 use apprentice_models::ModelError;
 use apprentice_text::TextError;
 use apprentice_train::TrainError;
+use clap::error::ErrorKind as Misread;
 
 /// The code of a command that was interrupted.
 pub const INTERRUPTED: u8 = 130;
@@ -91,6 +92,34 @@ pub fn finish(result: Result<Outcome, Failure>) -> ExitCode {
     }
 }
 
+/// Says why a command line was not understood, in one line as of every refusal; help and version are written as they are.
+pub fn misread(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        Misread::DisplayHelp
+        | Misread::DisplayVersion
+        | Misread::DisplayHelpOnMissingArgumentOrSubcommand => drop(error.print()), // a closed output is no failure
+        _ => eprintln!("{}", misread_line(&error.render().to_string())),
+    }
+    if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS }
+}
+
+/// The first part of what clap writes, before the usage: the error, what is missing or possible, and a tip.
+fn misread_line(rendered: &str) -> String {
+    let mut line = String::new();
+    for part in rendered.lines().map(str::trim) {
+        if part.starts_with("Usage:") || part.starts_with("For more information") {
+            break;
+        }
+        // Which flags were meant, and never how a flag's name becomes a value.
+        let separator = if part.starts_with("tip:") { "; " } else { " " };
+        if !part.is_empty() && !part.starts_with("tip: to pass") {
+            line += if line.is_empty() { "" } else { separator };
+            line += part;
+        }
+    }
+    one_line(&line)
+}
+
 /// The line that says why something was refused.
 pub fn error_line(message: &str) -> String {
     format!("error: {}", one_line(message))
@@ -143,6 +172,24 @@ mod tests {
     #[test]
     fn a_message_is_one_line() {
         assert_eq!(one_line("a \"name\" with\na line\u{1b}[0m"), "a \"name\" with\\na line\\u{1b}[0m");
+    }
+
+    #[test]
+    fn a_command_line_is_refused_in_one_line() {
+        let check = |rendered: &str, expected: &str| assert_eq!(misread_line(rendered), expected);
+        check(
+            "error: the following required arguments were not provided:\n  --model <FILE>\n  --data <FILE>\n\nUsage: x\n",
+            "error: the following required arguments were not provided: --model <FILE> --data <FILE>",
+        );
+        check(
+            "error: invalid value 'q4' for '--numerics <N>'\n  [possible values: f32, q8]\n\n  tip: a similar value exists: \
+             'q8'\n\nFor more information, try '--help'.\n",
+            "error: invalid value 'q4' for '--numerics <N>' [possible values: f32, q8]; tip: a similar value exists: 'q8'",
+        );
+        check(
+            "error: unexpected argument '-x' found\n\n  tip: to pass '-x' as a value, use '-- -x'\n\nUsage: x\n",
+            "error: unexpected argument '-x' found",
+        );
     }
 
     #[test]
