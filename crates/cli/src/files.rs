@@ -6,6 +6,37 @@ use std::path::{Path, PathBuf};
 
 use crate::exit::Failure;
 
+/// Refuses a file to be written that is one of those read, or that is written twice. Each is given with its flag.
+pub fn apart(read: &[(&str, &Path)], written: &[(&str, &Path)]) -> Result<(), Failure> {
+    for (index, (flag, path)) in written.iter().enumerate() {
+        let same = |other: &&(&str, &Path)| identity(other.1) == identity(path);
+        if let Some((other, _)) = read.iter().chain(&written[..index]).find(same) {
+            let path = path.display();
+            return Err(Failure::input(format!(
+                "{flag} {path}: expected a file of its own, found that of {other}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a file that could not be put in place, before there is anything to put there.
+pub fn check_place(path: &Path) -> Result<(), Failure> {
+    if path.is_dir() {
+        return Err(Failure::file(path, &io::Error::from(io::ErrorKind::IsADirectory)));
+    }
+    NewFile::create(path).map(drop)
+}
+
+/// What a path is called however it is written; a file that is not there yet by its folder.
+fn identity(path: &Path) -> PathBuf {
+    let by_folder = || {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(fs::canonicalize(folder).ok()?.join(path.file_name()?))
+    };
+    fs::canonicalize(path).ok().or_else(by_folder).unwrap_or_else(|| path.to_owned())
+}
+
 /// Largest file of text or JSON that is read, in bytes.
 const TEXT_BYTES_MAX: u64 = 1 << 30;
 

@@ -106,6 +106,7 @@ impl ChatCommand {
         let interrupt = Interrupt::listen()?;
         let engine = self.run.engine(model, context, Cache::F16)?;
         let settings = Settings {
+            model: self.model.model.clone(),
             context,
             predict: self.predict,
             sampling: self.sampling.settings(),

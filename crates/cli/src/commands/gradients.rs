@@ -11,6 +11,7 @@ use clap::Args;
 
 use crate::backend::{Cache, RunArgs};
 use crate::exit::{Failure, Outcome};
+use crate::files::apart;
 use crate::setup::{ModelArgs, context};
 
 /// Write the gradient of an adapter on an example.
@@ -82,6 +83,11 @@ impl GradientsCommand {
     /// Does it.
     pub fn run(self) -> Result<Outcome, Failure> {
         self.run.check()?;
+        let read = [self.model.model.as_path(), &self.lesson.example, &self.lesson.adapter];
+        apart(
+            &["--model", "--example", "--adapter"].into_iter().zip(read).collect::<Vec<_>>(),
+            &[("--out", &self.out)],
+        )?;
         let model = self.model.open()?;
         let (example, adapter, naming, positions) = self.lesson.read(&model, self.run.force)?;
         let mut engine = self.run.exact_engine(model, positions, Cache::F32)?;

@@ -12,7 +12,7 @@ use clap::Args;
 use crate::backend::{Cache, RunArgs};
 use crate::commands::prompt::PromptArgs;
 use crate::exit::{Failure, Outcome};
-use crate::files::NewFile;
+use crate::files::{NewFile, apart};
 use crate::setup::{ModelArgs, context, named, read_adapter};
 
 /// Rows whose logits are held at a time.
@@ -48,6 +48,7 @@ impl LogitsCommand {
     /// Does it.
     pub fn run(self) -> Result<Outcome, Failure> {
         self.run.check()?;
+        apart(&[("--model", &self.model.model)], &[("--out", &self.out)])?;
         let model = self.model.open()?;
         let tokens = self.prompt.ids(model.gguf(), &self.model.model)?;
         let positions = context(&model, "the prompt", tokens.len(), 0)?;

@@ -12,6 +12,7 @@ use crate::setup::ModelArgs;
 
 mod data;
 mod example;
+mod places;
 mod report;
 
 /// Train an adapter on a file of conversations or completions.
@@ -119,6 +120,7 @@ impl TrainCommand {
     /// Does it.
     pub fn run(self) -> Result<Outcome, Failure> {
         self.run.check()?;
+        self.check_places()?;
         match (&self.data, &self.example, &self.adapter) {
             (Some(data), _, _) => self.run_data(data),
             (None, Some(example), Some(adapter)) => {
@@ -131,18 +133,26 @@ impl TrainCommand {
 
     /// Settings of the optimiser: those of flags in place of those given.
     fn optimizer(&self, options: LearnerOptions) -> Result<LearnerOptions, Failure> {
-        let number = |name: &str, given: Option<f64>, zero: bool| match given {
-            Some(value) if !value.is_finite() || value < 0.0 || value == 0.0 && !zero => {
-                let expected = if zero { "a number of at least 0" } else { "a number above 0" };
-                Err(Failure::input(format!("--{name} {value}: expected {expected}")))
+        let number = |name: &str, given: Option<f64>, holds: fn(f64) -> bool, expected: &str| match given {
+            Some(value) if !holds(value) => {
+                Err(Failure::input(format!("--{name} {}: expected {expected}", shown(value))))
             }
             given => Ok(given),
         };
+        let rate = number("lr", self.lr, |x| (0.0..=1.0).contains(&x), "a number from 0 to 1")?;
+        let decay =
+            number("weight-decay", self.weight_decay, |x| (0.0..=1.0).contains(&x), "a number from 0 to 1")?;
+        let clip = number("clip", self.clip, |x| x.is_finite() && x > 0.0, "a number above 0")?;
         Ok(LearnerOptions {
-            learning_rate: number("lr", self.lr, true)?.unwrap_or(options.learning_rate),
-            weight_decay: number("weight-decay", self.weight_decay, true)?.unwrap_or(options.weight_decay),
-            clip_norm: number("clip", self.clip, false)?.or(options.clip_norm),
+            learning_rate: rate.unwrap_or(options.learning_rate),
+            weight_decay: decay.unwrap_or(options.weight_decay),
+            clip_norm: clip.or(options.clip_norm),
             ..options
         })
     }
+}
+
+/// A number as somebody may have written it: one of three hundred digits by its power of ten.
+fn shown(value: f64) -> String {
+    if value.is_finite() && value.abs() >= 1e16 { format!("{value:e}") } else { value.to_string() }
 }

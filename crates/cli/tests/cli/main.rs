@@ -9,4 +9,6 @@ mod program;
 mod real;
 mod refusals;
 mod scratch;
+mod served;
+mod serving;
 mod training;

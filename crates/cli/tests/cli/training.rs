@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::program::call;
 use crate::real::model;
 use crate::scratch::Scratch;
+use crate::serving::same_as_run;
 
 const GOOD: &str =
     r#"{"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "It is 42."}]}"#;
@@ -121,6 +122,9 @@ fn settings_that_cannot_be_are_refused() {
         ("--accumulate 0", "accumulate: expected at least 1"),
         ("--lr 0", "lr: expected a number above 0"),
         ("--lr nan", "--lr NaN"),
+        ("--lr -1", "--lr -1: expected a number from 0 to 1"),
+        ("--lr 1e308", "--lr 1e308: expected a number from 0 to 1"),
+        ("--weight-decay 2147483648", "--weight-decay 2147483648: expected a number from 0 to 1"),
         ("--clip 0", "--clip 0: expected a number above 0"),
         ("--weight-decay=-1", "--weight-decay -1"),
         ("--warmup 99", "warmup: expected at most the 3 steps of the run, found 99"),
@@ -131,9 +135,22 @@ fn settings_that_cannot_be_are_refused() {
     ] {
         school.refuses(flags, expected);
     }
-    for flags in ["--epochs -1", "--epochs 4294967296", "--seed 1e308", "--batch x", "--objective some"] {
-        let answer = school.call(flags).ended(2);
-        assert!(!answer.err.is_empty() && !school.out.exists(), "{flags}");
+    for (flag, values) in [
+        ("epochs", &["-1", "4294967296", "9223372036854775808", "1e308", "x"][..]),
+        ("batch", &["-1", "18446744073709551616", "1e308", "1.5"]),
+        ("accumulate", &["-1", "1e308"]),
+        ("rank", &["-1", "2147483648", "9223372036854775808"]),
+        ("context", &["-1", "2147483648", "9223372036854775808"]),
+        ("warmup", &["-1", "2147483648", "9223372036854775808"]),
+        ("seed", &["-1", "18446744073709551616", "1e308"]),
+        ("threads", &["-1", "0", "2147483648"]),
+        ("alpha", &["nan", "inf", "1e308"]),
+        ("objective", &["some"]),
+        ("epoch", &["1"]),
+    ] {
+        for value in values {
+            school.refuses(&format!("--{flag} {value}"), flag);
+        }
     }
     let out = school.scratch.path("out.safetensors");
     call("train -m {} -d {} -o {}", &[&school.model, &school.data, &out])
@@ -141,6 +158,48 @@ fn settings_that_cannot_be_are_refused() {
     let line = "train -m {} -d {} -o {}";
     call(line, &[&crate::program::golden("archs/llama.gguf"), &school.data, &school.out])
         .refused("no tokeniser");
+}
+
+#[test]
+fn places_that_cannot_be_are_refused_before_anything_is_trained() {
+    let school = School::new(&[GOOD]);
+    let (model, data) = (school.model.display(), school.data.display());
+    let (folder, lost) = (school.scratch.path(""), school.scratch.path("no/such/file"));
+    let (folder, lost) = (folder.display(), lost.display());
+    let out = school.out.display();
+    for (flags, expected) in [
+        (format!("--log {data}"), "expected a file of its own, found that of --data"),
+        (format!("--svg {model}"), "expected a file of its own, found that of --model"),
+        (format!("--checkpoint {folder}/../{{}}/data.jsonl"), "--data"),
+        (format!("--log {out}"), "expected a file of its own, found that of --output"),
+        (format!("--log {out}.checkpoint"), "expected a file of its own, found that of --checkpoint"),
+        (format!("--eval {data} --svg {data}"), "expected a file of its own, found that of --data"),
+        (format!("--log {folder}"), "directory"),
+        (format!("--svg {folder}"), "directory"),
+        (format!("--checkpoint {folder}"), "directory"),
+        (format!("--log {lost}"), "No such file"),
+        (format!("--svg {lost}"), "No such file"),
+        (format!("--checkpoint {lost}"), "No such file"),
+    ] {
+        let name = school.scratch.path("");
+        let flags = flags.replace("{}", name.file_name().unwrap().to_str().unwrap());
+        school.refuses(&flags, expected);
+    }
+    for (output, expected) in [
+        (&school.model, "expected a file of its own, found that of --model"),
+        (&school.data, "expected a file of its own, found that of --data"),
+        (&school.scratch.path("no/such.gguf"), "No such file"),
+        (&school.scratch.path("no/such"), "No such file"),
+        (&school.scratch.path("data.jsonl/x"), "data.jsonl/x"),
+    ] {
+        let whole = fs::read(&school.model).unwrap();
+        call("train -m {} -d {} -o {}", &[&school.model, &school.data, output]).refused(expected);
+        assert!(fs::read(&school.model).unwrap() == whole);
+    }
+    let folder = school.scratch.file("folder.gguf/x", "").with_file_name("");
+    call("train -m {} -d {} -o {}", &[&school.model, &school.data, &folder]).refused("directory");
+    let file = school.scratch.file("file", "");
+    call("train -m {} -d {} -o {}", &[&school.model, &school.data, &file]).refused("expected a folder");
 }
 
 #[test]
@@ -195,6 +254,35 @@ fn losses(log: &Path) -> Vec<Value> {
             entry
         })
         .collect()
+}
+
+#[test]
+#[ignore = "needs the real models: scripts/test --models"]
+fn fifty_facts_are_learnt_in_five_epochs_and_served_as_they_run() {
+    let scratch = Scratch::new();
+    let (model, log) = (model("smollm2"), scratch.path("log.jsonl"));
+    let adapters = scratch.file("adapters/facts.gguf", "").with_file_name("");
+    let line = "train -m {} -d {} --eval {} --epochs 5 --batch 2 -o {} --log {}";
+    let (data, held_out) = (facts("train.jsonl"), facts("heldout.jsonl"));
+    let answer = call(line, &[&model, &data, &held_out, &adapters.join("facts.gguf"), &log]).done();
+    println!("{}", answer.out);
+    let entries = losses(&log);
+    let of = |key: &str| entries.iter().filter_map(|entry| entry[key].as_f64()).collect::<Vec<_>>();
+    let (steps, held) = (of("loss"), of("eval_loss"));
+    assert_eq!((steps.len(), held.len()), (125, 6));
+    // Of 25 steps each: the last epoch.
+    let last = steps[100..].iter().sum::<f64>() / 25.0;
+    assert!(last < 0.3, "training loss {last} over the last epoch");
+    assert!(held[5] < held[0], "held-out loss {held:?}");
+    let questions = |data: &Path| -> Vec<String> {
+        let samples = fs::read_to_string(data).unwrap();
+        let question = |line: &str| -> String {
+            let sample: Value = serde_json::from_str(line).unwrap();
+            sample["messages"][0]["content"].as_str().unwrap().to_owned()
+        };
+        samples.lines().take(5).map(question).collect()
+    };
+    same_as_run(&model, &adapters, "facts", &[questions(&data), questions(&held_out)].concat());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! A line that is refused has changed nothing.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use apprentice_engine::{Engine, Finish, Sampling};
@@ -12,11 +12,14 @@ use apprentice_text::{Conversation, Message, StopStrings, Text};
 use crate::commands::chat::adapters::{Adapters, Teaching, count};
 use crate::commands::chat::order::{Order, help};
 use crate::exit::Failure;
+use crate::files::apart;
 use crate::interrupt::Interrupt;
 use crate::reply::{ReplyEnd, Stepper, Wanted};
 
 /// How replies are made and lessons learnt.
 pub struct Settings {
+    /// The model's file.
+    pub model: PathBuf,
     /// Positions of a conversation.
     pub context: usize,
     /// Tokens of a reply, at most.
@@ -80,6 +83,7 @@ impl Session {
             Order::Teach(reply) => self.teach(reply, out)?,
             Order::Undo => self.undo(out)?,
             Order::Save(path) => {
+                apart(&[("--model", &self.settings.model)], &[("/save", Path::new(&path))])?;
                 let name = self.adapters.save(&self.engine, Path::new(&path))?;
                 writeln!(out, "{name} is in {path}")?;
             }

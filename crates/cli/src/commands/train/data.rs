@@ -169,7 +169,7 @@ impl TrainCommand {
         }
     }
 
-    fn checkpoint_path(&self) -> PathBuf {
+    pub(super) fn checkpoint_path(&self) -> PathBuf {
         self.checkpoint.clone().unwrap_or_else(|| {
             let mut name = self.output.file_name().unwrap_or_default().to_owned();
             name.push(".checkpoint");
